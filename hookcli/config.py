@@ -216,11 +216,20 @@ class BackwardStyle(ScoreRequest):
         tuple[str | int, ...],
         Flag(
             "--target CLASS",
-            "The class: predicted, an index or a name; several times for several classes.",
+            "Class (predicted, an index or a name), box:N, pixels:CLASS or like:IMAGE; repeats.",
             many=True,
             in_diff=True,
         ),
     ] = ("predicted",)
+    texts: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--text TEXT",
+            "Score the similarity to a text, by CLIP or SigLIP; repeats.",
+            many=True,
+            in_diff=True,
+        ),
+    ] = ()
     input_grad: Annotated[
         bool, Flag("--input-grad", "Also record the gradient of the first layer's input.")
     ] = False
@@ -243,6 +252,9 @@ class BackwardStyle(ScoreRequest):
             needs="--cam",
         ),
     ] = "gradcam"
+    cam_mean: Annotated[
+        bool, Flag("--cam-mean", "One CAM: the mean of those of all layers.", needs="--cam")
+    ] = False
     judge: Annotated[
         bool,
         Flag("--no-judge", "Do not test, for up to 8 images, what each CAM finds.", needs="--cam"),
@@ -250,6 +262,13 @@ class BackwardStyle(ScoreRequest):
     saliency: Annotated[
         bool, Flag("--saliency", "Draw how much the score depends on each pixel.")
     ] = False
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """What each score is about: the targets, and a text as ``text:TEXT``."""
+        texts = (f"text:{text}" for text in self.texts)
+        is_default = self.texts and self.targets == ("predicted",)
+        return (*dict.fromkeys((*(() if is_default else map(str, self.targets)), *texts)),)
 
     @property
     def needs_pixels(self) -> bool:

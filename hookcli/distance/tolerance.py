@@ -174,6 +174,6 @@ def matches(glob: str, call_id: str) -> bool:
     # The glob may match the whole call id, the call id without its side, or the module path alone.
     pattern = glob.replace("[", "[[]")  # brackets hold an output key, not a set of characters
     bare = call_id.partition(":")[2] if ":" in call_id else call_id
-    bare = re.sub(r"@(\d+|predicted)$", "", bare)  # of gradients for several classes
+    bare = re.sub(r"@[^@]*$", "", bare)  # of gradients for several targets
     path = bare.partition("#")[0].partition("[")[0]
     return any(fnmatch.fnmatchcase(name, pattern) for name in (call_id, bare, path))

@@ -25,6 +25,23 @@ _VERBS = {"input": "took", "output": "returned"}
 
 
 @contextmanager
+def reading(model: nn.Module, read: Call | None) -> Iterator[Callable[[object], object]]:
+    """Yield a function that returns the tensor of the call ``read`` in the last forward pass.
+
+    The function takes the model's output, and returns it if ``read`` is None.
+    """
+    kept: list[Tensor] = []
+
+    def keep(call: Call, tensor: Tensor) -> None:
+        if read is not None and call.id == read.id:
+            kept.append(tensor)
+
+    layers, at = ([], DEFAULTS.at) if read is None else ([read.layer], read.side)
+    with observe(model, layers, keep, at):
+        yield lambda output: output if read is None else kept.pop()
+
+
+@contextmanager
 def observe(
     model: nn.Module,
     layers: Sequence[LayerInfo],

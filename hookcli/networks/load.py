@@ -22,9 +22,9 @@ from hookcli.networks.device import find_device
 from hookcli.networks.inputs import ModelInputs, last_two_axes, list_parameters, read_inputs
 from hookcli.networks.mode import note_switched, set_mode
 from hookcli.networks.modules import copy_taken, note_compiled, unwrap
-from hookcli.networks.scores import find_target, load_score, score_output
+from hookcli.networks.scores import load_score, read_aim, score_output
 from hookcli.networks.sources import LIBRARIES, find_model
-from hookcli.networks.task import COLOURS, find_fixed_size
+from hookcli.networks.task import COLOURS, Aim, find_fixed_size
 from hookcli.networks.tasks import (
     FeatureTask,
     find_features,
@@ -117,17 +117,20 @@ class LoadedModel(ModelDescription):
             load_score(style.score)
         if needs_gradient and not style.needs_pixels:
             self._require_float_parameters()
-        index = find_target(target, self.categories)
+        wanted = read_aim(target, self.categories)
         if needs_gradient:
             self._require_gradients()
         is_of_class = style.score != "sum" and ":" not in style.score
+        if isinstance(wanted, Aim) and not is_of_class:
+            hint = "leave one of them out"
+            raise RequestError(f"`target={target!r}` has a score of its own: `score`", hint)
 
-        def score(output: object, *, target: int | None = index) -> ScoreTensor:
+        def score(output: object, *, aim: int | Aim | None = wanted) -> ScoreTensor:
             with self.guard():
                 features = find_features(output) if self.choose is None else None
                 is_features = is_floats(features, 2) and self._lacks_classifier(output)
                 output = self.pick(output)
-                if is_features and target is None and is_of_class:
+                if is_features and aim is None and is_of_class:
                     raise RequestError(
                         f"{self.info.name} has no classifier: it returns features and predicts "
                         "no class",
@@ -136,7 +139,7 @@ class LoadedModel(ModelDescription):
                 scored = score_output(
                     features if is_features and is_of_class else output,
                     style,
-                    target,
+                    aim,
                     self.categories,
                     needs_gradient=needs_gradient,
                     own=self.task,

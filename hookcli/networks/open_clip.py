@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from PIL import Image
 
 from hookcli.errors import RequestError, UnknownModelError, WeightsError
@@ -17,6 +18,7 @@ from hookcli.networks.presets import requested_changes
 from hookcli.networks.source import ModelWithWeights, connection_timeout
 from hookcli.networks.task import Preprocessing, Task
 from hookcli.networks.tasks import FEATURES
+from hookcli.networks.weights import add_weights
 from hookcli.networks.weights_file import load_content, loading_weights
 from hookcli.networks.without_compiler import import_library
 from hookcli.outside.files import hash_file
@@ -24,7 +26,7 @@ from hookcli.outside.foreign import ask, first_line
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
@@ -133,11 +135,20 @@ class OpenClip(hub.FileSource):
         size = config.size if isinstance(config.size, (tuple, list)) else (config.size,) * 2
         return Preprocessing(self.task, transform, crop=(int(size[0]), int(size[1])))
 
+    def embed_text(self, request: ModelRequest, text: str) -> Tensor:
+        library = import_open_clip(self.name)
+        builder = partial(_build, library, self.model, "")
+        whole: Any = add_weights(replace(self, builder=builder), request).module
+        tokens = library.get_tokenizer(self.model)([text])
+        with torch.inference_mode():
+            embedding: Tensor = whole.eval().encode_text(tokens)[0]
+        return embedding
+
     def sizes(self, request: ModelRequest) -> dict[str, object]:
         return {} if request.size is None else {"force_image_size": request.size}
 
 
-def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
+def _build(library: Any, model: str, part: str = "visual", /, **arguments: object) -> nn.Module:
     file = arguments.pop("file", None)
     options: dict[str, object] = {"load_weights": False, "pretrained_text": False, **arguments}
     with hub.quiet(), warnings.catch_warnings():
@@ -145,8 +156,8 @@ def _build(library: Any, model: str, /, **arguments: object) -> nn.Module:
         made = library.create_model(model, **options)
         if file is not None:
             library.load_checkpoint(made, str(file))
-    vision: nn.Module = made.visual
-    return vision
+    built: nn.Module = made.get_submodule(part)
+    return built
 
 
 def _is_cached(config: dict[str, str]) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
     from hookcli.networks.task import Predictions, Scored, Sizes
+    from hookcli.records.images import Box
     from hookcli.records.rows import TaskWord
 
 # The exceptions with which processors refuse a picture
@@ -200,6 +201,9 @@ class _Detector(_ProcessorTask, tasks.BoxTask):
         # without sizes, the corners are from 0 to 1
         found: list[tasks.Boxes] = process(output, threshold=0.0, target_sizes=None)
         return found
+
+    def place_box(self, box: Box, size: tuple[int, int]) -> Box:
+        return tuple(side * length for side, length in zip(box, (*size, *size), strict=True))
 
     def read(
         self, found: list[tasks.Boxes], categories: Sequence[str], sizes: Sizes = ()

@@ -6,14 +6,17 @@ import difflib
 import functools
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
-from hookcli.errors import ModelError, RequestError
+from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.networks.code_files import split_name
 from hookcli.networks.own_code import import_code
+from hookcli.networks.task import Aim, Part
 from hookcli.networks.tasks import find_form, name_class
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.images import Score
@@ -23,12 +26,52 @@ if TYPE_CHECKING:
 
     from hookcli.config import ScoreRequest
     from hookcli.networks.task import Task
+    from hookcli.records.calls import Call
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreTensor:
     value: Tensor
     score: Score
+    # what other outputs for the same image are scored by: the class, or the box or pixels found
+    aim: int | Aim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Scores the output of a model for one image, or the tensor that ``call`` makes meanwhile."""
+
+    score: Callable[..., ScoreTensor]  # of the output or tensor, and ``aim`` as in ScoreTensor
+    # the same without a gradient, as tests of Grad-CAMs compare it: the first that the output has
+    judged: tuple[Callable[..., ScoreTensor], ...] = ()
+    call: Call | None = None
+
+    def aimed(self, aim: int | Aim | None) -> Scorer:
+        """Return a scorer of other outputs for the same image, by the same class, box or pixels."""
+        judged = (*(partial(each, aim=aim) for each in self.judged),)
+        return Scorer(partial(self.score, aim=aim), judged, self.call)
+
+    def judge(self, values: object) -> float:
+        """Return the number that tests of Grad-CAMs compare; 0 if the box is gone."""
+        for each in self.judged:
+            with suppress(RequestError, NoBoxError):
+                return float(each(values).value)
+        return 0.0
+
+
+def read_aim(text: str, categories: Sequence[str], *, several: bool = False) -> int | Aim | None:
+    """Return what ``--target`` names: a class, ``box:N``, ``pixels:CLASS``; None if predicted."""
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "pixels":
+        return Aim("pixels", find_target(rest, categories))
+    if colon and kind == "box":
+        if not re.fullmatch(r"\d{1,18}", rest):
+            hint = "`target='box:0'` is the best: boxes are counted from 0"
+            raise RequestError(f"`target={text!r}` names no box", hint)
+        return Aim("box", int(rest))
+    return find_target(text, categories, several=several)
 
 
 def find_target(text: str, categories: Sequence[str], *, several: bool = False) -> int | None:
@@ -78,40 +121,50 @@ def _near(text: str, categories: Sequence[str], several: bool) -> str:  # noqa: 
 def score_output(
     output: object,
     style: ScoreRequest,
-    target: int | None,
+    aim: int | Aim | None,
     categories: Sequence[str],
     *,
     needs_gradient: bool = True,
     own: Task | None = None,
 ) -> ScoreTensor:
     computed: object
-    if ":" in style.score:
-        computed, index, kind = load_score(style.score)(output, target), target, style.score
+    index: int | None
+    part: Part | None = None
+    if isinstance(aim, Aim):
+        part = _read_form(output, own, lambda task, found: task.score_part(found, style.score, aim))
+        computed, index, kind = part.scored
+    elif ":" in style.score:
+        computed, index, kind = load_score(style.score)(output, aim), aim, style.score
     elif style.score == "sum":
         computed, index, kind = _add_up(output), None, "sum"
     else:
-        computed, index, kind = _score_of_form(output, style.score, target, own)
+        computed, index, kind = _read_form(
+            output, own, lambda task, found: task.score(found, style.score, aim)
+        )
     if not isinstance(computed, Tensor) or computed.numel() != 1:
         raise ModelError(f"`score={style.score!r}`: the score must be one number, as a tensor")
-    if needs_gradient and not computed.requires_grad:
+    word = "output" if kind == "value" else "class"
+    name = "" if index is None else name_class(index, categories, word)
+    figure = float(computed.detach())
+    box = None if part is None or part.box is None else (*part.box.tolist(),)
+    score = Score(kind, figure if math.isfinite(figure) else None, index, name, box)
+    scored = ScoreTensor(computed.reshape(()), score, index if part is None else part.aim)
+    return require_gradient(scored) if needs_gradient else scored
+
+
+def require_gradient(scored: ScoreTensor) -> ScoreTensor:
+    if not scored.value.requires_grad:
         raise ModelError(
             "no gradient leads back from the score",
             "does the model or the score use torch.no_grad, detach, or integers?",
         )
-    word = "output" if kind == "value" else "class"
-    name = "" if index is None else name_class(index, categories, word)
-    figure = float(computed.detach())
-    score = Score(kind, figure if math.isfinite(figure) else None, index, name)
-    return ScoreTensor(computed.reshape(()), score)
+    return scored
 
 
-def _score_of_form(
-    output: object, kind: str, target: int | None, own: Task | None
-) -> tuple[Tensor, int | None, str]:
+def _read_form(output: object, own: Task | None, score: Callable[[Task, Any], S]) -> S:
     form = find_form(output, own)
     if form is not None and len(form[1]) == 1:
-        task, found = form
-        return task.score(found, kind, target)
+        return score(*form)
     part = "" if isinstance(output, Tensor) else "choose one of its tensors with `output_key`, "
     raise RequestError(
         "there is no score for an output of this form",

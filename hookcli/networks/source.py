@@ -19,7 +19,7 @@ from hookcli.records.text import count
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
@@ -140,6 +140,11 @@ class Source:
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
         return ()
+
+    def embed_text(self, request: ModelRequest, text: str) -> Tensor:
+        """Return the embedding (F,) of a text, to compare with that of the image."""
+        hint = "open_clip:NAME, or hf:NAME of a CLIP or SigLIP"
+        raise RequestError(f"`text`: {request.name} takes no texts", hint)
 
     def adapt(self, request: ModelRequest, module: nn.Module) -> str:
         """Adjust the model to weights from a file; return a note for the user, or an empty text."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from hookcli.errors import NoImageError
+from hookcli.errors import NoImageError, RequestError
 from hookcli.networks.presets import change_preset, describe_transform
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import nn
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset, Transform
-    from hookcli.records.images import Prediction
+    from hookcli.records.images import Box, Prediction
     from hookcli.records.rows import TaskWord
 
     Picture: TypeAlias = Any  # of Pillow, or a ``BandPicture`` of images/intensities
@@ -35,6 +36,27 @@ if TYPE_CHECKING:
 COLOURS = 3
 _LONGEST = 100  # short sides; resizing a longer picture could fill the memory
 _HALVED_TWICE = 4  # MaxVit halves its input twice before its first grid
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The box or the pixels that a score is about: ``box:N`` or ``pixels:CLASS``."""
+
+    kind: Literal["box", "pixels"]
+    number: int | None  # of the box, the best first, or the class; None for the predicted class
+    # In the first output of an image: the corners of the box and its class (5,), or the mask
+    # (H, W) of the pixels; None before there is one.
+    found: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}:{'predicted' if self.number is None else self.number}"
+
+
+class Part(NamedTuple):
+    scored: Scored
+    aim: Aim  # with which other outputs for the same image are scored
+    box: Tensor | None = None  # (4,): the corners
 
 
 class UnfitPictureError(NoImageError):
@@ -122,6 +144,15 @@ class Task:
 
     def score(self, found: Any, kind: str, target: int | None) -> Scored:
         raise NotImplementedError
+
+    def score_part(self, found: Any, kind: str, aim: Aim) -> Part:
+        makes = "boxes" if aim.kind == "box" else "a class for each pixel"
+        what = f"`target={aim.name!r}`: the model does not predict {makes}"
+        raise RequestError(what, "name a class, or leave `target` out")
+
+    def place_box(self, box: Box, size: tuple[int, int]) -> Box:
+        """Return a box of the output in the pixels of an image of the (width, height) ``size``."""
+        return box
 
 
 def find_fixed_size(module: nn.Module) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeGuard, cast
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn.functional import cross_entropy, logsigmoid
 
 from hookcli.errors import NoBoxError, RequestError
 from hookcli.networks.presets import colour_changes
-from hookcli.networks.task import Preprocessing, Task
+from hookcli.networks.task import Part, Preprocessing, Task
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
 from hookcli.records.images import CLIP_FRAMES, Prediction, spread_evenly
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset, Transform
-    from hookcli.networks.task import MeanStd, Pictures, Predictions, Scored, Sizes
+    from hookcli.networks.task import Aim, MeanStd, Pictures, Predictions, Scored, Sizes
     from hookcli.records.rows import TaskWord
 
 Reading: TypeAlias = Literal["logits", "labels", "probabilities", "values"]
@@ -145,6 +146,21 @@ class Segmentation(Task):
             index = int(_find_shares(labels, found.shape[1]).argmax()) if found.shape[1] > 1 else 1
         return _score_rows(found[0].flatten(1).T, kind, index), index, f"mean {kind}"
 
+    def score_part(self, found: Tensor, kind: str, aim: Aim) -> Part:
+        if aim.kind != "pixels":
+            return super().score_part(found, kind, aim)
+        index, mask = aim.number, aim.found
+        if index is None:
+            index = self.score(found, kind, None)[1] or 0
+        if mask is None:
+            mask = self.list_labels(found.detach(), ())[0] == index
+        if not mask.any():
+            hint = "choose a different class; `target=CLASS` averages over all pixels"
+            raise NoBoxError(f"no pixel of an image is of class {index}", hint)
+        value = _score_rows(found[0][:, mask].T, kind, index)
+        aim = replace(aim, number=index, found=mask)
+        return Part((value, index, f"mean {kind} of the pixels"), aim)
+
 
 def _find_shares(labels: Tensor, classes: int) -> Tensor:
     flat = labels.flatten().cpu()
@@ -182,6 +198,30 @@ class BoxTask(Task):
             raise NoBoxError(f"the model found {what} in an image", hint)
         best = int(eligible[int(scores[eligible].argmax())])
         return scores[best], int(labels[best]), "score of the best box"
+
+    def score_part(self, found: list[Boxes], kind: str, aim: Aim) -> Part:
+        if aim.kind != "box" or aim.number is None:
+            return super().score_part(found, kind, aim)
+        require_logit(kind, "boxes have only a score")
+        boxes, scores, labels = (found[0][name] for name in ("boxes", "scores", "labels"))
+        what = f"score of box {aim.number}"
+        if aim.found is None:
+            order = scores.detach().argsort(descending=True, stable=True)
+            if aim.number >= len(order):
+                hint = "boxes are counted from 0, the best first"
+                raise NoBoxError(f"an image has no box {aim.number}: it has {len(order)}", hint)
+            best = int(order[aim.number])
+            corners = boxes[best].detach()
+            aim = replace(aim, found=torch.cat([corners, labels[best, None].to(corners)]))
+            return Part((scores[best], int(labels[best]), what), aim, corners)
+        # Another output for the same image: the box of this class that overlaps the first box most,
+        # as in D-RISE (Petsiuk et al. 2021, https://arxiv.org/abs/2006.03204), but for its classes.
+        corners, label = aim.found[:4].to(boxes), int(aim.found[4])
+        overlaps = torchvision.ops.box_iou(corners[None], boxes.detach())[0] * (labels == label)
+        if not overlaps.any():
+            raise NoBoxError("no box of an image overlaps the one that `target` names")
+        best = int((overlaps * scores.detach()).argmax())
+        return Part((overlaps[best] * scores[best], label, what), aim, corners)
 
 
 class Detection(BoxTask):

@@ -7,9 +7,11 @@ import inspect
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
 
 from hookcli.errors import ModelError, RequestError, WeightsError, hint_near
 from hookcli.networks import hub
@@ -19,6 +21,7 @@ from hookcli.networks.processors import choose_task, resize_fields
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import COLOURS, Preprocessing, Task
 from hookcli.networks.tasks import FEATURES, read_problem
+from hookcli.networks.weights import add_weights
 from hookcli.networks.weights_file import loading_weights, read_weights_file
 from hookcli.networks.without_compiler import import_library
 from hookcli.outside.foreign import ForeignCode, ask
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
 _CONFIG = "hf-config:"
 _LEAST = (5, 4)  # the first version whose image processors compute with torch by default
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+_TOKENIZERS = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("vocab.json", "merges.txt", "spiece.model", "added_tokens.json"),
+)
 # Choices of an implementation, which the library may fetch from the hub
 _CHOICES = re.compile(r"_?(attn|experts)_implementation\w*|auto_map|fusion_config|_name_or_path")
 _UNSUPPORTED = ("quantization_config", "transformers_weights")  # fields that change the weights
@@ -73,6 +80,7 @@ class Transformers(hub.FileSource):
 
     kind: Any = None  # the library's class
     config: Any = None  # before the user's arguments
+    outer: Any = None  # of a model of pictures and text, with the configurations of both parts
     task: Task = FEATURES
 
     @classmethod
@@ -127,7 +135,7 @@ class Transformers(hub.FileSource):
             kind, config, outer = _choose_class(transformers, name, config)
         task = choose_task(kind.__name__)(partial(_load_processor, files, outer, name), config)
         builder = partial(_build, kind, config)
-        return cls(name, builder, task, files=files, kind=kind, config=config)
+        return cls(name, builder, task, files=files, kind=kind, config=config, outer=outer)
 
     def list_categories(self, module: nn.Module) -> tuple[str, ...]:
         names = ask(ask(module, "config"), "id2label") or {}
@@ -180,6 +188,36 @@ class Transformers(hub.FileSource):
             warning=warning if absent else "",
             sha256=hub.join_hashes([part.sha256 for part in parts]),
         )
+
+    def embed_text(self, request: ModelRequest, text: str) -> Tensor:
+        transformers = import_transformers(self.name)
+        kind = transformers.MODEL_MAPPING.get(type(self.outer), None)
+        if self.outer is self.config or not hasattr(kind, "get_text_features"):
+            return super().embed_text(request, text)
+        config = self.files and self.files.find("config.json")
+        if self.files is None or not config:
+            hint = "name a repository or a folder, which has one"
+            raise RequestError(f"`text`: {self.name} is a type without a tokenizer", hint)
+        builder = partial(_build, kind, self.outer)
+        whole = replace(self, builder=builder, kind=kind, config=self.outer)
+        module: Any = add_weights(whole, request).module
+        with ForeignCode(f"the tokenizer of {self.name}", hint=""), _using(self.name):
+            for name in _TOKENIZERS:
+                self.files.find(name)  # this may download it
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                str(config.parent), local_files_only=True, trust_remote_code=False
+            )
+            tokens = tokenizer(
+                [text],
+                padding="max_length",  # SigLIP has learned from texts of one length
+                max_length=self.outer.text_config.max_position_embeddings,
+                truncation=True,
+                return_tensors="pt",
+            )
+        with torch.inference_mode():
+            found = module.eval().get_text_features(**tokens)
+        embedding: Tensor = ask(found, "pooler_output", found)[0]
+        return embedding
 
     def find_weights(self) -> list[Path]:
         if self.files is None:

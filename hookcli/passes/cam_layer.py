@@ -10,25 +10,22 @@ from hookcli.activations.feature_maps import as_maps
 from hookcli.errors import RequestError
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.observe import reading
 from hookcli.passes.call import call_backward
 from hookcli.passes.features import list_before_head
 from hookcli.passes.find_operations import infer_layouts
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
     from hookcli.networks.load import LoadedModel
-    from hookcli.networks.scores import ScoreTensor
+    from hookcli.networks.scores import Scorer
     from hookcli.passes.eager import EagerRunner
     from hookcli.records.calls import Call
 
 
-def choose_cam_layer(
-    loaded: LoadedModel, runner: EagerRunner, score: Callable[[object], ScoreTensor]
-) -> tuple[str, str]:
+def choose_cam_layer(loaded: LoadedModel, runner: EagerRunner, scorer: Scorer) -> tuple[str, str]:
     """Return the module path of the layer, and the reason in words; run the model three times.
 
     Raise a RequestError if no layer has places on which the score depends.
@@ -52,8 +49,9 @@ def choose_cam_layer(
         need_gradients(runner.module),
         torch.enable_grad(),
         observe_gradients(runner.module, layers, look),
+        reading(runner.module, scorer.call) as read,
     ):
-        call_backward(score(runner.call(pixels)).value)
+        call_backward(scorer.score(read(runner.call(pixels))).value)
     ended = [call.layer.module_path for call in calls if call.layer.module_path in found]
     if not any(ended):
         raise RequestError(

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.functional import interpolate
 
 from hookcli.activations.collector import (
     BatchResult,
@@ -29,10 +30,11 @@ from hookcli.activations.pooling import saved_shape
 from hookcli.errors import ForwardError, ModelError, NoBoxError, RequestError
 from hookcli.hooks.change import change_input_gradients
 from hookcli.hooks.gradients import NOT_NEEDED, need_gradients, observe_gradients
-from hookcli.hooks.observe import observe
+from hookcli.hooks.observe import observe, reading
 from hookcli.passes.call import call_backward
 from hookcli.passes.judge_cams import Judge, blur, randomise_top
 from hookcli.passes.runner import Batch
+from hookcli.records.calls import OPERATION, Call, LayerInfo
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layer_records import LayerRecord, TensorStats
 from hookcli.records.layouts import UNKNOWN
@@ -45,12 +47,13 @@ if TYPE_CHECKING:
     from hookcli.config import BackwardStyle, CamMethod, GridStyle, HeatOf, SaveStyle
     from hookcli.hooks.change import Change
     from hookcli.hooks.gradients import MissingGradient
-    from hookcli.networks.scores import ScoreTensor
+    from hookcli.networks.scores import Scorer
+    from hookcli.networks.task import Aim
     from hookcli.passes.eager import EagerRunner
     from hookcli.passes.runner import Runner
-    from hookcli.records.calls import Call, LayerInfo
     from hookcli.records.images import Score
 
+_MOST_NAMED = 3  # layers in the name of a mean of Grad-CAMs
 IMAGE_NOT_NEEDED = "the gradient of the image was not requested: use `input_grad`"
 
 
@@ -157,14 +160,12 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
 class BackwardSettings:
     runner: EagerRunner
     style: GridStyle
-    scorers: Mapping[str, Callable[..., ScoreTensor]]  # by ``Call.target``
+    scorers: Mapping[str, Scorer]  # by ``Call.target``
     wanted: BackwardStyle  # what to record and draw besides the gradients of layers
     cams: Sequence[LayerInfo] = ()  # the layers for which to compute a Grad-CAM
     save: SaveStyle | None = None
     sketch: bool = False
-    # The number that tests of Grad-CAMs compare, of one image's output and the index of a class;
-    # None to test none.
-    judged: Callable[[object, int | None], float] | None = None
+    judges: bool = False  # whether to test Grad-CAMs
     randomised: dict[str, EagerRunner] = field(default_factory=dict)  # made so far, by layer
 
 
@@ -192,7 +193,7 @@ def _observe_image(
     unedited: dict[str, Tensor] = {}
     activations: dict[str, Tensor] = {}
     plain: _Outcome | None = None
-    runner = settings.runner
+    runner, scorer = settings.runner, settings.scorers[of]
     size = runner.size_of(pixels)
     collector = Collector(
         keys=(key,),
@@ -213,17 +214,14 @@ def _observe_image(
         if runner.plain is not None:
             keeper = _Observer(partial(keep_tensor, unedited), target=of)
             unchanged = replace(settings, runner=runner.plain)
-            plain = _run_pass(unchanged, pixels, keeper, settings.scorers[of], changes=())
-        target = None if plain is None else plain.score.target  # edits may change the prediction
-        score = settings.scorers[of]
-        score = score if target is None else partial(score, target=target)
-        passed = _run_pass(settings, pixels, observer, score, changes)
+            plain = _run_pass(unchanged, pixels, keeper, scorer, changes=())
+        # Edits may change the prediction.
+        aimed = scorer if plain is None else scorer.aimed(plain.aim)
+        passed = _run_pass(settings, pixels, observer, aimed, changes)
     result = collector.result()
     missing = [each for each in passed.missing if each.call.layer.module_path in selected]
-    heats = list(
-        _find_cams(key, observer, size, settings.cams, passed.score, settings.wanted.cam_method)
-    )
-    heats = [_judge(settings, heat, pixels, score) for heat in heats]
+    heats = _find_cams(key, observer, size, settings.cams, passed.score, settings.wanted)
+    heats = [_judge(settings, heat, pixels, scorer.aimed(passed.aim)) for heat in heats]
     if settings.wanted.saliency and passed.pixels.grad is not None:
         gradient = _saliency(passed.pixels.grad)
         heats.append(Heat(key, "saliency", None, gradient, score=passed.score, target=of))
@@ -244,6 +242,7 @@ def _observe_image(
 class _Outcome:
     output: object
     score: Score
+    aim: int | Aim | None
     called: Collection[str]  # module paths
     missing: tuple[MissingGradient, ...]
     pixels: Tensor  # (1, …); has a ``grad`` only if the request needs the gradient of the pixels
@@ -253,7 +252,7 @@ def _run_pass(
     settings: BackwardSettings,
     pixels: Tensor,
     observer: _Observer,
-    score: Callable[..., ScoreTensor],
+    scorer: Scorer,
     changes: Sequence[Change],
 ) -> _Outcome:
     runner = settings.runner
@@ -268,11 +267,12 @@ def _run_pass(
         observe(model, [*dict.fromkeys((*kept, *settings.cams))], observer.keep),
         observe_gradients(model, observed, observer) as gradients,
         change_input_gradients(model, changes),
+        reading(model, scorer.call) as read,
     ):
         output = runner.call(leaf.clone())
-        scored = score(output)
+        scored = scorer.score(read(output))
         call_backward(scored.value)
-    return _Outcome(output, scored.score, gradients.called, gradients.missing, leaf)
+    return _Outcome(output, scored.score, scored.aim, gradients.called, gradients.missing, leaf)
 
 
 @dataclass(slots=True)
@@ -299,11 +299,32 @@ def _find_cams(
     key: str,
     observer: _Observer,
     size: tuple[int, int],
-    wanted: Sequence[LayerInfo],
+    layers: Sequence[LayerInfo],
+    score: Score,
+    wanted: BackwardStyle,
+) -> list[Heat]:
+    heats = [*_list_cams(key, observer, size, layers, score, wanted.cam_method)]
+    drawn = [heat for heat in heats if _is_drawn(heat.values)]
+    if not (wanted.cam_mean and drawn):
+        return heats
+    names = [heat.call.id.partition("@")[0] for heat in drawn if heat.call]
+    label = "+".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} layers"
+    call = Call(LayerInfo(label, "mean"), target=observer.target)
+    maps = [each.values[None, None] / each.values.max() for each in drawn]
+    large = [interpolate(each.clamp(0).float(), size, mode="bilinear") for each in maps]
+    mean = torch.stack(large).mean(0)[0, 0]
+    return [*(h for h in heats if h not in drawn), replace(drawn[0], call=call, values=mean)]
+
+
+def _list_cams(
+    key: str,
+    observer: _Observer,
+    size: tuple[int, int],
+    layers: Sequence[LayerInfo],
     score: Score,
     method: CamMethod,
 ) -> Iterator[Heat]:
-    found = itertools.product(wanted, observer.gradients.items())
+    found = itertools.product(layers, observer.gradients.items())
     # Of several maps, such as those of a detector's backbone, the score may depend on one.
     used = {c.layer.module_path for c, gradient in observer.gradients.values() if gradient.any()}
     for layer, (output, (call, gradient)) in found:
@@ -317,26 +338,26 @@ def _find_cams(
             yield Heat(key, "cam", of, cam.cpu(), layout, score=score)
 
 
-def _judge(
-    settings: BackwardSettings, heat: Heat, pixels: Tensor, score: Callable[..., ScoreTensor]
-) -> Heat:
+def _judge(settings: BackwardSettings, heat: Heat, pixels: Tensor, scorer: Scorer) -> Heat:
     """Test a Grad-CAM, beside that of the model with its layer and the later ones randomised."""
-    call, judged = heat.call, settings.judged
-    if call is None or judged is None or heat.score is None or not _is_drawn(heat.values):
+    call = heat.call
+    if call is None or not settings.judges or heat.score is None or not _is_drawn(heat.values):
         return heat
-    path, runner, index = call.layer.module_path, settings.runner, heat.score.target
-    if path not in settings.randomised:
-        module = randomise_top(runner.module, path)
-        settings.randomised[path] = replace(runner, module=module)
-    again = replace(settings, runner=settings.randomised[path], cams=(call.layer,))
+    label, runner, wanted = call.layer.label, settings.runner, settings.wanted
+    cams = settings.cams if wanted.cam_mean else (call.layer,)
+    if label not in settings.randomised:
+        paths = {each.module_path.partition(f"/{OPERATION}")[0] for each in cams}
+        module = randomise_top(runner.module, paths)
+        settings.randomised[label] = replace(runner, module=module)
+    again = replace(settings, runner=settings.randomised[label], cams=cams)
     observer = _Observer(lambda *_: None, (), target=call.target)
     with suppress(ForwardError, NoBoxError):
-        _run_pass(again, pixels, observer, partial(score, target=index), changes=())
-    size, method = runner.size_of(pixels), settings.wanted.cam_method
-    others = _find_cams(heat.image, observer, size, again.cams, heat.score, method)
-    maps = [each.values for each in others if each.call and each.call.id == call.id]
+        _run_pass(again, pixels, observer, scorer, changes=())
+    size = runner.size_of(pixels)
+    others = _find_cams(heat.image, observer, size, cams, heat.score, wanted)
+    maps = (h.values for h in others if h.call and (wanted.cam_mean or h.call.id == call.id))
     other = next(filter(_is_drawn, maps), None)
-    judge = Judge(runner, lambda output: judged(output, index), pixels, blur(pixels))
+    judge = Judge(runner, scorer.judge, scorer.call, pixels, blur(pixels))
     test = judge.test(heat.values, other)
     scores = (*test.deletion, *test.insertion, *test.random, *test.randomised)
     return replace(heat, test=test) if all(map(math.isfinite, scores)) else heat

@@ -11,31 +11,33 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from hookcli.hooks.observe import reading
 from hookcli.networks.modules import find_modules
 from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
 from hookcli.passes.call import row_of
 from hookcli.passes.runner import Batch
-from hookcli.records.pictures import CAM_STEPS, CamTest, area
+from hookcli.records.pictures import CAM_STEPS, RANDOM_MAPS, CamTest, area
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from torch import nn
 
     from hookcli.passes.eager import EagerRunner
+    from hookcli.records.calls import Call
 
-_RANDOM = 5  # maps of random values
 _SIGMA = 20  # the blur's standard deviation is the shorter side divided by this
 _BATCH = 10  # pictures in a forward pass
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Scores pictures that are partly blurred: ``score(output)`` of one image, as the run's."""
+    """Scores pictures that are partly blurred: ``score(values)`` of one image, as the run's."""
 
     runner: EagerRunner
     score: Callable[[object], float]
+    call: Call | None  # as in ``Scorer``
     pixels: Tensor  # (1, …, H, W)
     blurred: Tensor
 
@@ -46,7 +48,7 @@ class Judge:
         in place of both grey and noise, for ten shares of the places.
         """
         generator = torch.Generator().manual_seed(0)
-        noise = [torch.rand(cam.shape, generator=generator) for _ in range(_RANDOM)]
+        noise = [torch.rand(cam.shape, generator=generator) for _ in range(RANDOM_MAPS)]
         deleted = self._curve(cam)
         curves = [self._curve(each) for each in noise]
         areas = torch.tensor([area(each) for each in curves])
@@ -78,8 +80,9 @@ class Judge:
         for start in range(0, len(waiting), size):
             part = waiting[start : start + size]
             batch = Batch([""] * len(part), torch.cat(part))
-            output = replace(self.runner, layers=()).run(batch, lambda *_: None).output
-            yield from (self.score(row_of(output, row)) for row in range(len(part)))
+            with reading(self.runner.module, self.call) as read:
+                values = read(replace(self.runner, layers=()).run(batch, lambda *_: None).output)
+            yield from (self.score(row_of(values, row)) for row in range(len(part)))
 
 
 def blur(pixels: Tensor) -> Tensor:
@@ -92,15 +95,15 @@ def blur(pixels: Tensor) -> Tensor:
     return blurred.reshape(pixels.shape)
 
 
-def randomise_top(model: nn.Module, path: str) -> nn.Module:
-    """Copy a model, and draw the weights of the module at ``path`` and of all later ones again.
+def randomise_top(model: nn.Module, paths: Collection[str]) -> nn.Module:
+    """Copy a model, and draw the weights of the first module of ``paths`` and all later ones again.
 
     Adebayo et al. 2018, https://arxiv.org/abs/1810.03292: a map that stays as it was does not
     depend on what the model has learned.
     """
     made = copy.deepcopy(model)
     modules = find_modules(made)
-    top = itertools.dropwhile(lambda each: each != path, modules)  # in the order of definition
+    top = itertools.dropwhile(lambda each: each not in paths, modules)  # in the order of definition
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for each in top:

@@ -14,6 +14,7 @@ from hookcli.hooks.change import Change, change, change_input_gradients
 from hookcli.hooks.gradients import need_gradients, observe_gradients
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import list_not_finite
+from hookcli.hooks.observe import reading
 from hookcli.hooks.operations import split_path
 from hookcli.hooks.watch import watch
 from hookcli.networks.modules import find_modules
@@ -22,10 +23,10 @@ from hookcli.passes.find_operations import find_operations
 from hookcli.records.edit_effects import EditEffects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hookcli.networks.inputs import ModelInputs
-    from hookcli.networks.scores import ScoreTensor
+    from hookcli.networks.scores import Scorer
     from hookcli.passes.eager import EagerRunner
     from hookcli.records.calls import Call
 
@@ -34,7 +35,7 @@ def find_nan_origin(
     runner: EagerRunner,
     pixels: Tensor,
     made_by: Mapping[str, str],
-    scorers: Mapping[str, Callable[[object], ScoreTensor]],
+    scorers: Mapping[str, Scorer],
 ) -> dict[str, str]:
     # hookcli searches the forward pass without edits, then the forward pass with edits, then the
     # backward pass. Only the first takes precedence over ``made_by``: edits that made such values.
@@ -46,8 +47,8 @@ def find_nan_origin(
     if forwards:
         with change(model, forwards):
             made = find_forward_origin(model, inputs, pixels) | made
-    for score in scorers.values():
-        made = _find_backward_origin(model, inputs, pixels, score=score, changes=changes) | made
+    for scorer in scorers.values():
+        made = _find_backward_origin(model, inputs, pixels, scorer=scorer, changes=changes) | made
     return made
 
 
@@ -104,7 +105,7 @@ def _find_backward_origin(
     model: nn.Module,
     inputs: ModelInputs,
     pixels: Tensor,
-    score: Callable[[object], ScoreTensor],
+    scorer: Scorer,
     changes: Sequence[Change] = (),
 ) -> dict[str, str]:
     made: dict[str, str] = {}
@@ -126,9 +127,10 @@ def _find_backward_origin(
         change(model, changes),
         observe_gradients(model, list_watchable(model), look),
         change_input_gradients(model, changes),
+        reading(model, scorer.call) as read,
     ):
         output = call_model(model, inputs.arguments_of(pixels.clone()), seed=inputs.seed)
-        call_backward(score(output).value)
+        call_backward(scorer.score(read(output)).value)
     return made
 
 

@@ -147,7 +147,7 @@ def check_run(config: RunConfig) -> None:
     check_file_options(config.run.model)
     check_request(config.run, edited_side=config.edited_side, with_gradients=backward is not None)
     if backward is not None:
-        check_score(backward, backward.targets)
+        check_score(backward, backward.scored)
     _check_grids(config.grids)
     _check_tensors(config)
     _check_machine(config)
@@ -213,7 +213,7 @@ def check_values(request: object) -> None:
             raise RequestError(f"`{field.name}` must be at most {flag.at_most}, not {value}")
 
 
-def check_score(score: ScoreRequest, targets: Sequence[str | int]) -> None:
+def check_score(score: ScoreRequest, targets: Sequence[str]) -> None:
     if ":" not in score.score and score.score not in SCORES:
         raise RequestError(
             f"`score` cannot be {score.score!r}", f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION"

@@ -27,7 +27,6 @@ from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
 from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.networks.own_code import is_as_it_is
-from hookcli.networks.scores import find_target
 from hookcli.passes.attention_run import AttentionSettings
 from hookcli.passes.call import goes_through, run_model, takes_grey
 from hookcli.passes.cam_layer import choose_cam_layer
@@ -40,6 +39,7 @@ from hookcli.passes.runner import Side
 from hookcli.passes.runners import make_runner, open_graph
 from hookcli.passes.unchanged import unchanged
 from hookcli.plan.folder import name_folder
+from hookcli.plan.scorers import make_scorers
 from hookcli.products.catalog import list_products
 from hookcli.products.figures import keeps_sketches
 from hookcli.products.focus import find_focus, map_box
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from hookcli.images.fit import Fitter
     from hookcli.images.read import ImageSource
     from hookcli.networks.description import ModelDescription
-    from hookcli.networks.scores import ScoreTensor
+    from hookcli.networks.scores import Scorer, ScoreTensor
     from hookcli.outside.urls import Location
     from hookcli.passes.runner import Runner
     from hookcli.plan.images import FoundImages
@@ -142,7 +142,7 @@ class PreparedRun:
     model: PreparedModel
     settings: RunSettings
     # By ``Call.target``; empty without a backward pass.
-    scorers: Mapping[str, Callable[..., ScoreTensor]] = field(default_factory=dict)
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
     cams: tuple[LayerInfo, ...] = ()
     cam_reason: str = ""  # why ``--cam auto`` chose its layer
     focus: Tensor | None = None  # (2, H, W): inside and outside the box of ``--focus``
@@ -333,7 +333,10 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     features = None
     if has_weights and config.tensors.save is not None and isinstance(config, InspectConfig):
         config, model, features = _restrict(config, model)
-    config, why = _choose_cams(config, model, has_weights=has_weights)
+    backward, scorers = config.backward, None
+    if isinstance(model, EagerModel) and backward is not None:
+        scorers = make_scorers(model, backward, has_weights=has_weights)
+    config, why = _choose_cams(config, model, scorers if has_weights else None)
     loaded, sources = model.loaded, model.sources
     scope = Scope.of(config, sources)
     focus = find_focus(config.focus, loaded, sources)
@@ -352,21 +355,22 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         threads=count_threads(config.machine),
         channels_last=isinstance(loaded, LoadedModel) and is_many and loaded.use_channels_last(),
     )
-    ready = add_score(model, settings, attention)
+    ready = add_score(model, settings, attention, scorers)
     if has_weights and config.folder.overwrite and config.run.on_error == "stop":
-        _try_first(config, loaded)
+        _try_first(ready)
     workers = count_workers(config.machine.workers, sources)
     return replace(ready, focus=focus, workers=workers, features=features, cam_reason=why)
 
 
-def _try_first(config: RunConfig, loaded: ModelDescription) -> None:
+def _try_first(prepared: PreparedRun) -> None:
     """Run the model on the first image: if it fails, the run to be replaced must be kept."""
+    loaded = prepared.model.loaded
     if isinstance(loaded, LoadedModel):
         with unchanged(loaded.module), suppress(NoBoxError):
             output = run_model(loaded, loaded.pixels_to_try())
-            if (backward := config.backward) is not None:
-                for target in backward.targets:
-                    loaded.scorer(backward, str(target), needs_gradient=False)(output)
+            for scorer in prepared.scorers.values():
+                if scorer.call is None:  # else it ran when it was made
+                    scorer.judged[-1](output)
 
 
 def _restrict(
@@ -411,7 +415,10 @@ def _choose_again(
 
 
 def add_score(
-    model: PreparedModel, settings: RunSettings, attention: AttentionSettings | None
+    model: PreparedModel,
+    settings: RunSettings,
+    attention: AttentionSettings | None,
+    scorers: Mapping[str, Scorer] | None = None,
 ) -> PreparedRun:
     config = settings.config
     if not isinstance(model, EagerModel):
@@ -424,19 +431,11 @@ def add_score(
         _refuse_unless_eager(model, asked)
         return PreparedRun(model, settings)
     backward, loaded = config.backward, model.loaded
-    scorers = {} if backward is None else _make_scorers(loaded, backward)
+    if scorers is None:
+        scorers = {} if backward is None else make_scorers(model, backward)
     runner = replace(model.runner, attention=attention, channels_last=settings.channels_last)
     cams = _select_cams(loaded, backward)
     return PreparedRun(replace(model, runner=runner), settings, scorers, cams)
-
-
-def _make_scorers(
-    loaded: LoadedModel, backward: BackwardStyle
-) -> dict[str, Callable[..., ScoreTensor]]:
-    known = loaded.categories
-    indices = [find_target(str(each), known, several=True) for each in backward.targets]
-    names = dict.fromkeys("predicted" if index is None else str(index) for index in indices)
-    return {name * (len(names) > 1): loaded.scorer(backward, name) for name in names}
 
 
 def settle_ablation(
@@ -484,7 +483,7 @@ def _fit_images(
 
 
 def _choose_cams(
-    config: RunConfig, model: PreparedModel, *, has_weights: bool
+    config: RunConfig, model: PreparedModel, scorers: Mapping[str, Scorer] | None
 ) -> tuple[RunConfig, str]:
     """Replace ``auto`` in ``--cam`` by a layer; return the reason, which is empty without it."""
     forms = [*read_forms(config.backward.cams)] if config.backward else []
@@ -492,8 +491,8 @@ def _choose_cams(
         return config, ""
     eager, backward = require_eager(model, "`cam`"), config.backward
     path, why = eager.runner.layers[-1].module_path, ""  # a plan only counts the layers
-    if has_weights:
-        scorer = eager.loaded.scorer(backward, str(backward.targets[0]))
+    if scorers:
+        scorer = next(iter(scorers.values()))
         path, why = choose_cam_layer(eager.loaded, eager.runner, scorer)
     cams = tuple(f"path:{path}" if form == "auto" else form for form in forms)
     return replace(config, backward=replace(backward, cams=cams)), why
@@ -587,6 +586,7 @@ class Plan:
     grids: str = "layers"
     sketches: bool = False
     operations: int = 0  # how many of the layers are functional operations
+    tests: int = 0  # forward passes that test Grad-CAMs
 
 
 def make_plan(scope: Scope, outlook: Outlook, out_dir: Location) -> Plan:
@@ -601,4 +601,5 @@ def make_plan(scope: Scope, outlook: Outlook, out_dir: Location) -> Plan:
         grids=scope.style.mode,
         sketches=keeps_sketches(scope),
         operations=sum(layer.is_operation for layer in outlook.layers),
+        tests=sum(cost.passes for cost in costs),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookcli.config import BackwardStyle
 from hookcli.products.product import Cost, Product
-from hookcli.records.pictures import CAM_METHODS, HeatPicture
+from hookcli.records.pictures import CAM_METHODS, CAM_PASSES, HeatPicture
 from hookcli.records.text import shape_text
 from hookcli.render.draw.grid_writer import frame_note
 from hookcli.render.draw.heatmap import draw_heat, draw_places, draw_saliency, find_trouble
@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from hookcli.activations.collector import BatchResult, Heat
     from hookcli.config import RunConfig
     from hookcli.products.product import Outlook, RunEnd, RunningChunk, Scope
-    from hookcli.records.images import Score
+    from hookcli.records.images import Box, Score
     from hookcli.render.draw.grid_writer import GridWriter
 
 _AFTER_POOLING = "one value per channel, as after pooling: an earlier layer has maps"
+_MOST_JUDGED = 8  # images whose Grad-CAMs are tested
 _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
+
+
+def is_judged(scope: Scope) -> bool:
+    """Return whether Grad-CAMs are tested."""
+    backward = scope.config.backward
+    return backward is not None and backward.judge and scope.images <= _MOST_JUDGED
 
 
 class Heats(Product):
@@ -47,7 +54,8 @@ class Heats(Product):
             files *= len(self.scope.config.sides)
             size = files * _HEAT_BYTES * math.prod(outlook.loaded.prepare.nominal_shape[-2:])
         pictures = self.scope.passes * self.scope.formats
-        return Cost(files * pictures, size * pictures)
+        tests = self.scope.passes * len(self._backward.cams) * CAM_PASSES * is_judged(self.scope)
+        return Cost(files * pictures, size * pictures, tests)
 
     def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:
         for heat in result.heats:
@@ -57,7 +65,8 @@ class Heats(Product):
                 running.chunk.heatless[heat.call.layer.label] = reason
                 continue
             method = CAM_METHODS[self._backward.cam_method]
-            picture = _write_heat(heat, running.show(heat.image), method, writer)
+            part = running.find_part(heat.image) if heat.score and heat.score.box else None
+            picture = _write_heat(heat, running.show(heat.image), method, writer, part)
             running.chunk.heats.append(picture)
             self.note_pictures(running.chunk, [picture.file])
 
@@ -73,7 +82,9 @@ def explain_heatless(end: RunEnd, config: RunConfig) -> dict[str, str]:
     return {**end.totals.heatless, **flat}
 
 
-def _write_heat(heat: Heat, seen: bytes, method: str, writer: GridWriter) -> HeatPicture:
+def _write_heat(
+    heat: Heat, seen: bytes, method: str, writer: GridWriter, part: Box | None
+) -> HeatPicture:
     score, of = heat.score, "" if heat.score is None else heat.score.name
     values, source, facts = heat.values.numpy(), writer.title_of(heat.image), {}
     call_id = "" if heat.call is None else heat.call.id
@@ -88,10 +99,20 @@ def _write_heat(heat: Heat, seen: bytes, method: str, writer: GridWriter) -> Hea
         canvas = draw_places(seen, values, title, of)
     else:
         file = names.picture_file(names.CAM, heat.image, names.grid_name(heat.call))
-        canvas = draw_heat(seen, values, [f"{method} of {call_id}   {source}", of])
-        facts = {**_sum_up(heat.values, score), "method": method, "test": heat.test}
+        box = _find_shares(score.box, part) if score and score.box and part else None
+        canvas = draw_heat(seen, values, [f"{method} of {call_id}   {source}", of], box)
+        facts = {**_sum_up(heat.values, score), "method": method, "test": heat.test, "box": box}
     writer.write_over_photo(file, canvas)
     return HeatPicture(heat.image, heat.kind, call_id, file, score=score, **facts)
+
+
+def _find_shares(box: Box, part: Box) -> Box:
+    """Return a box of the image as shares of its ``part`` that the network sees."""
+    starts, ends = part[:2] * 2, part[2:] * 2
+    return tuple(
+        round((side - start) / (end - start), 4)
+        for side, start, end in zip(box, starts, ends, strict=True)
+    )
 
 
 def _sum_up(cam: Tensor, score: Score | None) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Scope:
     def passes(self) -> int:
         """The number of images, times the number of targets."""
         backward = self.config.backward
-        return self.images * (1 if backward is None else len({*backward.targets}))
+        return self.images * (1 if backward is None else len(backward.scored))
 
     @property
     def formats(self) -> int:
@@ -95,6 +95,7 @@ class Cost:
 
     files: int = 0
     size: float = 0.0  # of all files together, in bytes
+    passes: int = 0  # forward passes of the model besides the run's own
 
 
 class RunningChunk:

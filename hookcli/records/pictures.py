@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from hookcli.outside.documents import AtLeastOne, FileName, Whole, keywords
-from hookcli.records.images import Score
+from hookcli.records.images import Box, Score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,6 +116,8 @@ def list_focused(grid: Grid) -> list[tuple[int, float | None]]:
 
 
 CAM_STEPS = 10  # shares of the places that a test of a map blurs, one after the other
+RANDOM_MAPS = 5  # beside each map that is tested
+CAM_PASSES = (CAM_STEPS + 1) * (RANDOM_MAPS + 3)  # pictures that a test shows to the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,8 @@ class HeatPicture:
         score: the score that a Grad-CAM or a saliency map explains; else null.
         method: how a Grad-CAM was computed, such as ``Grad-CAM++``; empty for other maps.
         test: how well a Grad-CAM shows what the score depends on; null if it was not tested.
+        box: left, top, right and bottom of the box whose score a Grad-CAM explains, as shares of
+            the network's input; null if none.
     """
 
     image: str
@@ -191,6 +195,15 @@ class HeatPicture:
     score: Score | None = None
     method: str = ""
     test: CamTest | None = None
+    box: Box | None = None
+
+    @property
+    def is_inside(self) -> bool | None:
+        """Whether a Grad-CAM's largest value lies in its box; None without a box or a value."""
+        if self.peak is None or self.box is None:
+            return None
+        (x, y), (left, top, right, bottom) = self.peak, self.box
+        return left <= x <= right and top <= y <= bottom
 
 
 CAM_METHODS = {

@@ -288,7 +288,7 @@ class _Ablation:
         """
         plain = image.score
         try:
-            value = self.prepared.scorer(output, target=plain.target if plain else None).score.value
+            value = self.prepared.scorer(output, aim=plain.target if plain else None).score.value
         except NoBoxError:
             return 0.0
         return math.nan if value is None else value

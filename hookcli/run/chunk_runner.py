@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from hookcli.errors import NoBoxError, RequestError
+from hookcli.errors import NoBoxError
 from hookcli.hooks.nested import list_not_finite
 from hookcli.images.fit import refuse_unlike
 from hookcli.passes.call import is_out_of_memory
@@ -23,6 +22,7 @@ from hookcli.passes.forward import (
     run_forward,
 )
 from hookcli.plan.prepared import require_eager
+from hookcli.products.heats import is_judged
 from hookcli.products.product import RunningChunk
 from hookcli.summary.chunks import Chunk
 
@@ -32,15 +32,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hookcli.activations.collector import BatchResult
-    from hookcli.config import BackwardStyle
     from hookcli.images.prepare import PreparedImage
     from hookcli.plan.prepared import PreparedRun
     from hookcli.products.product import Product
-    from hookcli.records.images import Prediction
+    from hookcli.records.images import Prediction, Score
     from hookcli.render.draw.grid_writer import GridWriter
-
-
-_MOST_JUDGED = 8  # images whose Grad-CAMs are tested
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +180,7 @@ class ChunkRunner:
         images = [self.running.prepared[key] for key in result.keys]
         predictions = self._predict(result.output, images)
         unedited = self._predict(result.unedited, images)
+        result = self._place_boxes(result)
         with self._model.loaded.guard():
             not_finite = list_not_finite(result.output)
         read = (
@@ -198,6 +195,21 @@ class ChunkRunner:
             for image, predicted, plain in zip(images, predictions, unedited, strict=True)
         )
         return replace(result, images=tuple(read), not_finite=not_finite)
+
+    def _place_boxes(self, result: BatchResult) -> BatchResult:
+        """Give the boxes of scores in pixels of the image."""
+        task = self._model.loaded.task
+        size = self.running.prepared[result.keys[0]].size  # a backward pass has one image
+
+        def place(score: Score) -> Score:
+            return replace(score, box=score.box and task.place_box(score.box, size))
+
+        return replace(
+            result,
+            scores=(*map(place, result.scores),),
+            unedited_scores=(*map(place, result.unedited_scores),),
+            heats=(*(replace(h, score=h.score and place(h.score)) for h in result.heats),),
+        )
 
     def _predict(
         self, output: object, images: Sequence[PreparedImage]
@@ -250,23 +262,8 @@ def _choose_pass(prepared: PreparedRun) -> Callable[..., list[BatchResult]]:
         return partial(run_forward, forward)
     scorers, wanted, cams = prepared.scorers, config.backward, prepared.cams
     eager = require_eager(prepared.model, "gradients").runner
-    is_judged = wanted.judge and cams and prepared.settings.images <= _MOST_JUDGED
-    judged = partial(_score_number, prepared, wanted) if is_judged else None
+    judges = is_judged(prepared.settings)
     backward = BackwardSettings(
-        eager, style, scorers, wanted=wanted, cams=cams, save=save, sketch=sketch, judged=judged
+        eager, style, scorers, wanted=wanted, cams=cams, save=save, sketch=sketch, judges=judges
     )
     return partial(run_backward, backward)
-
-
-def _score_number(
-    prepared: PreparedRun, wanted: BackwardStyle, output: object, index: int | None
-) -> float:
-    """Return the probability of a class instead of its logit, if there is one; 0 without a box."""
-    loaded = require_eager(prepared.model, "gradients").loaded
-    kinds = ("probability", "logit") if wanted.score == "logit" else (wanted.score,)
-    target = "predicted" if index is None else str(index)
-    for kind in kinds:
-        with suppress(RequestError, NoBoxError):
-            scorer = loaded.scorer(replace(wanted, score=kind), target, needs_gradient=False)
-            return float(scorer(output).value)
-    return 0.0

@@ -102,7 +102,10 @@ def close_run(
 
 def _list_undrawn(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
     drawn = [heat.call_id for heat in totals.heats if heat.kind == "cam"]
-    undrawn = {}
+    undrawn: dict[str, str] = {}
+    backward = prepared.settings.config.backward
+    if drawn and backward and backward.cam_mean:
+        return undrawn
     for layer, target in itertools.product(prepared.cams, prepared.scorers):
         of = f"@{target}" if target else ""
         form = re.compile(rf"{re.escape(layer.label)}(#\d+)?(\[[^\]]*\])?{re.escape(of)}")

@@ -341,6 +341,8 @@ def _cam_look(result: RunResult) -> Look[Any]:
     if any(cam.test for cam in result.cams):
         columns["hottest 10%"] = lambda cam: _share(cam.test.taken if cam.test else None)
         columns["random 10%"] = lambda cam: _share(cam.test.at_random if cam.test else None)
+    if any(cam.box for cam in result.cams):
+        columns["in box"] = lambda cam: {None: "", True: "yes", False: "no"}[cam.is_inside]
     folded = ("image", "CAM of", "class")
     words = (*folded, "hottest at")
     return Look(kind=LayerRow, columns=columns, words=words, fold=folded, drop=("score",))
@@ -447,7 +449,7 @@ def score_text(score: Score) -> str:
 
 def _with_plain(text: str, score: Score, image: ImageResult) -> str:
     for plain in (image.unedited_score, *image.other_unedited_scores):
-        if plain is not None and plain.target == score.target:
+        if plain is not None and (plain.kind, plain.target) == (score.kind, score.target):
             return f"{text}, without changes {finite_text(plain.value)}"
     return text
 

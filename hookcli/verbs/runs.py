@@ -112,6 +112,8 @@ def plan_text(config: RunConfig, plan: Plan, *, keeps: bool = True) -> str:
         pictures.append("sketches")
     if config.tensors.save is not None:
         pictures.append("tensors")
+    if plan.tests:
+        pictures.append(f"{plan.tests:,} forward passes to test Grad-CAMs")
     cluster = config.machine.cluster
     where = "" if cluster is None else f", on the Ray cluster {cluster.address}"
     return (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from hookcli.config import EMBER
 from hookcli.records.pictures import LEVELS
@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hookcli.records.images import Box
+
 _SMALLEST = 224  # pixels; smaller pictures are enlarged by an integer factor
 _GAP, _CAPTION, _BAR = 12, 16, 8
 _DIM = 0.55  # brightness of the picture below a map
 _DENSEST, _DARKEST = 0.9, 40  # opacity of the largest value, colour level of the smallest value
 _GLOW = ((14, 14, 18), (255, 236, 170))
 _CLIP = 99
+_BOX = (14, 14, 18), (255, 255, 255)  # the frame's outside and middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,14 @@ class _Panel:
     start: str = "0"
 
 
-def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
+def draw_heat(
+    seen: bytes, values: NDArray[np.float32], heading: Sequence[str], box: Box | None = None
+) -> Canvas:
     """Draw the network's input (the image file ``seen``) beside a grey copy with a Grad-CAM on it.
 
     ``values`` (h, w) is the Grad-CAM, of which only positive values are drawn. If no value is
-    positive, or if some are not finite, a note replaces the copy.
+    positive, or if some are not finite, a note replaces the copy. ``box`` (left, top, right and
+    bottom, as shares of the input) is drawn on both.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     trouble = find_trouble(values)
@@ -62,6 +68,8 @@ def draw_heat(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) 
     largest = float(values.max())
     note = f"map of {_size_note(values, picture)}; largest value {largest:.3g}"
     over = lay_over(picture, _resize(values / largest, picture))
+    if box is not None:
+        picture, over = _draw_box(picture, box), np.asarray(_draw_box(Image.fromarray(over), box))
     panel = _Panel(over, "the map over it", draw_bar(picture.width), f"{largest:.3g}")
     return _draw(picture, panel, [*heading, note])
 
@@ -116,6 +124,17 @@ def find_trouble(values: NDArray[np.float32]) -> str:
     if values.max() > 0:
         return ""
     return "no value is positive" if values.min() < 0 else "it is zero everywhere"
+
+
+def _draw_box(picture: Image.Image, box: Box) -> Image.Image:
+    drawn, longest = picture.copy(), max(picture.size)
+    sides = [share * length for share, length in zip(box, picture.size * 2, strict=True)]
+    pen, line = ImageDraw.Draw(drawn), max(1, longest // 320)
+    pen.rectangle(sides, outline=_BOX[0], width=3 * line)
+    inner = (sides[0] + line, sides[1] + line, sides[2] - line, sides[3] - line)
+    if inner[0] < inner[2] and inner[1] < inner[3]:
+        pen.rectangle(inner, outline=_BOX[1], width=line)
+    return drawn
 
 
 def _size_note(values: NDArray[np.float32], picture: Image.Image) -> str:

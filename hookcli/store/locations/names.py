@@ -103,7 +103,7 @@ def grid_name(call: Call) -> str:
     index = f"#{call.call_index}" if call.call_index else ""
     key = f".{safe_name(call.output_key)}" if call.output_key else ""
     side = "" if call.side == "output" else f".{call.side}"
-    target = f".{call.target}" if call.target else ""
+    target = f".{safe_name(call.target)}" if call.target else ""
     name = f"{call.order:03d}_{safe_name(call.layer.label)}{index}{key}{side}{target}"
     return f"{_shorten(name, _LONGEST_PICTURE)}.png"
 
@@ -117,7 +117,7 @@ def sheet_file(image_key: str) -> str:
 
 
 def saliency_file(image_key: str, target: str) -> str:
-    return f"{SALIENCY}/{image_key}{f'/000_saliency.{target}' if target else ''}.png"
+    return f"{SALIENCY}/{image_key}{f'/000_saliency.{safe_name(target)}' if target else ''}.png"
 
 
 def is_usual(name: str) -> bool:
