@@ -11,7 +11,7 @@ from torchvision.models import resnet34
 
 from hookcli.config import BackwardStyle, GridStyle
 from hookcli.hooks.filter import select_layers
-from hookcli.networks.scores import score_output
+from hookcli.networks.scores import Scorer, score_output
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import BackwardSettings, run_backward
 
@@ -23,7 +23,7 @@ def main() -> None:
     model = resnet34(weights=None).eval()
     pixels = torch.randn(1, 3, 224, 224)
     style = BackwardStyle()
-    score = partial(score_output, style=style, target=None, categories=())
+    score = partial(score_output, style=style, aim=None, categories=())
 
     def bare() -> None:
         output = model(pixels)
@@ -33,7 +33,7 @@ def main() -> None:
     for layers, goal in (("conv", "at most 1.25"), ("leaf", "")):
         chosen = select_layers(model, [layers])
         grids = GridStyle(mode="none")
-        settings = BackwardSettings(EagerRunner(model, chosen), grids, {"": score}, style)
+        settings = BackwardSettings(EagerRunner(model, chosen), grids, {"": Scorer(score)}, style)
         ratios = []
         for turn in range(TURNS + 2):
             began = time.perf_counter()

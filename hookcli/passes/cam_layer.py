@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from hookcli.networks.scores import Scorer
     from hookcli.passes.eager import EagerRunner
     from hookcli.records.calls import Call
+
+_IN_ATTENTION = re.compile(r"(^|[._])(attn|attention)\w*\.", re.IGNORECASE)
 
 
 def choose_cam_layer(loaded: LoadedModel, runner: EagerRunner, scorer: Scorer) -> tuple[str, str]:
@@ -58,7 +61,9 @@ def choose_cam_layer(loaded: LoadedModel, runner: EagerRunner, scorer: Scorer) -
             "`cams=('auto',)`: no layer before the head has places that the score depends on",
             "name a layer: `cams=('FORM',)`",
         )
-    path = [each for each in ended if each][-1]
+    # The queries, keys and values of attention are no maps of what the block looks at.
+    outside = [each for each in ended if each and not _IN_ATTENTION.search(each)]
+    path = [each for each in outside or ended if each][-1]
     before = f" before {head}" if head else ""
     why = f"the last layer{before} with places that the score depends on"
     return path, f"{path}, {shape_text(found[path])} places: {why}"

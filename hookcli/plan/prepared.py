@@ -27,6 +27,8 @@ from hookcli.networks.device import count_threads
 from hookcli.networks.graph_file import check_graph_request
 from hookcli.networks.load import LoadedModel, build_skeleton, load_model
 from hookcli.networks.own_code import is_as_it_is
+from hookcli.networks.scores import read_aim
+from hookcli.networks.task import Aim
 from hookcli.passes.attention_run import AttentionSettings
 from hookcli.passes.call import goes_through, run_model, takes_grey
 from hookcli.passes.cam_layer import choose_cam_layer
@@ -39,7 +41,7 @@ from hookcli.passes.runner import Side
 from hookcli.passes.runners import make_runner, open_graph
 from hookcli.passes.unchanged import unchanged
 from hookcli.plan.folder import name_folder
-from hookcli.plan.scorers import make_scorers
+from hookcli.plan.scorers import Scoring
 from hookcli.products.catalog import list_products
 from hookcli.products.figures import keeps_sketches
 from hookcli.products.focus import find_focus, map_box
@@ -96,6 +98,9 @@ class PreparedModel:
 class EagerModel(PreparedModel):
     loaded: LoadedModel
     runner: EagerRunner
+
+    def scoring(self, style: BackwardStyle) -> Scoring:
+        return Scoring(style, self.request, self.loaded, self.runner, self.fitter)
 
 
 def require_eager(model: PreparedModel, what: str) -> EagerModel:
@@ -335,7 +340,7 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         config, model, features = _restrict(config, model)
     backward, scorers = config.backward, None
     if isinstance(model, EagerModel) and backward is not None:
-        scorers = make_scorers(model, backward, has_weights=has_weights)
+        scorers = model.scoring(backward).make(has_weights=has_weights)
     config, why = _choose_cams(config, model, scorers if has_weights else None)
     loaded, sources = model.loaded, model.sources
     scope = Scope.of(config, sources)
@@ -432,7 +437,7 @@ def add_score(
         return PreparedRun(model, settings)
     backward, loaded = config.backward, model.loaded
     if scorers is None:
-        scorers = {} if backward is None else make_scorers(model, backward)
+        scorers = {} if backward is None else model.scoring(backward).make()
     runner = replace(model.runner, attention=attention, channels_last=settings.channels_last)
     cams = _select_cams(loaded, backward)
     return PreparedRun(replace(model, runner=runner), settings, scorers, cams)
@@ -441,8 +446,10 @@ def add_score(
 def settle_ablation(
     config: AblationConfig, model: EagerModel, *, has_weights: bool = True
 ) -> PreparedAblation:
-    loaded = model.loaded
-    scorer = loaded.scorer(config.score, config.score.target, needs_gradient=False)
+    loaded, target = model.loaded, config.score.target
+    if isinstance(read_aim(target, loaded.categories), Aim):
+        raise RequestError(f"`target={target!r}`: an ablation scores a class", "`target=CLASS`")
+    scorer = loaded.scorer(config.score, target, needs_gradient=False)
     paths = {layer.module_path for layer in model.runner.layers}
     for operation in model.runner.operations:
         if operation.is_view_of(paths):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,75 +23,98 @@ from hookcli.records.images import Score
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hookcli.config import BackwardStyle
-    from hookcli.plan.prepared import EagerModel
+    from hookcli.config import BackwardStyle, RunRequest
+    from hookcli.images.fit import Fitter
+    from hookcli.networks.load import LoadedModel
+    from hookcli.passes.eager import EagerRunner
     from hookcli.records.calls import Call
 
 
-def make_scorers(
-    model: EagerModel, backward: BackwardStyle, *, has_weights: bool = True
-) -> dict[str, Scorer]:
-    """Return the scorers of a run by ``Call.target``, which is empty if there is only one.
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Makes the scorers of a run of one model."""
 
-    Without weights, the model is not run, and the scorers are only named.
-    """
-    made: dict[str, Scorer] = {}
-    for text in backward.scored:
-        kind, colon, what = text.partition(":")
-        if not colon or kind not in ("like", "text"):
-            name, scorer = _score_output(model, backward, text)
+    style: BackwardStyle
+    request: RunRequest
+    loaded: LoadedModel
+    runner: EagerRunner
+    fitter: Fitter  # for the other images that the run's are compared with
+
+    def make(self, *, has_weights: bool = True) -> dict[str, Scorer]:
+        """Return the scorers by ``Call.target``, which is empty if there is only one.
+
+        Without weights, the model is not run, and the scorers are only named.
+        """
+        made: dict[str, Scorer] = {}
+        for text in self.style.scored:
+            kind, colon, what = text.partition(":")
+            if not colon or kind not in ("like", "text"):
+                name, scorer = self._score_output(text)
+            else:
+                name = f"{kind}:{re.sub(r'[^a-z0-9.]+', '-', what.lower().rpartition('/')[2])}"
+                name += f"-{len(made)}" * (name in made)
+                scorer = self._score_likeness(kind, what, has_weights=has_weights)
+            made[name] = scorer
+        return {name * (len(made) > 1): scorer for name, scorer in made.items()}
+
+    def _score_output(self, text: str) -> tuple[str, Scorer]:
+        loaded, style = self.loaded, self.style
+        aim = read_aim(text, loaded.categories, several=True)
+        name = aim.name if isinstance(aim, Aim) else "predicted" if aim is None else str(aim)
+        kinds = ("probability", "logit") if style.score == "logit" else (style.score,)
+        styles = (replace(style, score=kind) for kind in kinds)
+        judged = (loaded.scorer(each, name, needs_gradient=False) for each in styles)
+        return name, Scorer(loaded.scorer(style, name), (*judged,))
+
+    def _score_likeness(self, kind: str, what: str, *, has_weights: bool) -> Scorer:
+        """Score the cosine similarity of the image's features to an image's or a text's."""
+        loaded, runner = self.loaded, self.runner.plain or self.runner
+        option = f"`text={what!r}`" if kind == "text" else f"`target='like:{what}'`"
+        if self.style.score != "logit":
+            hint = "leave one of them out"
+            raise RequestError(f"{option} has a score of its own: `score`", hint)
+        if not has_weights:
+            return Scorer(loaded.scorer(self.style, "0"))  # a plan scores nothing
+        watching = replace(runner, layers=list_watchable(runner.module))
+        found = find_feature_call(loaded, watching, ("input", "output"))
+        if found is None:
+            what = "it is not known which layer has the features of the model"
+            raise RequestError(f"{option}: {what}")
+        call, said = found[0], f'"{what}"' if kind == "text" else what
+        size = runner.size_of(loaded.pixels_to_try())
+        if kind == "like":
+            wanted = _pool(call, self._observe_image(call, what, option), size)
         else:
-            name = f"{kind}:{re.sub(r'[^a-z0-9.]+', '-', what.lower().rpartition('/')[2])}"
-            name += f"-{len(made)}" * (name in made)
-            scorer = _score_likeness(model, backward, kind, what, has_weights=has_weights)
-        made[name] = scorer
-    return {name * (len(made) > 1): scorer for name, scorer in made.items()}
+            wanted = loaded.source.embed_text(self.request.model, what)
 
+        def score(values: object, *, aim: object = None) -> ScoreTensor:  # noqa: ARG001
+            assert isinstance(values, torch.Tensor)  # noqa: S101  of the call
+            features = _pool(call, values, size)
+            if features.shape != wanted.shape:
+                counts = f"{len(features)} numbers, and those of the text are {len(wanted)}"
+                raise RequestError(f"{option}: the features of the image are {counts}")
+            value = cosine_similarity(features, wanted.to(features), dim=0)
+            return ScoreTensor(value, Score(f"similarity to {said}", float(value.detach())))
 
-def _score_output(model: EagerModel, backward: BackwardStyle, text: str) -> tuple[str, Scorer]:
-    loaded = model.loaded
-    aim = read_aim(text, loaded.categories, several=True)
-    name = aim.name if isinstance(aim, Aim) else "predicted" if aim is None else str(aim)
-    kinds = ("probability", "logit") if backward.score == "logit" else (backward.score,)
-    styles = (replace(backward, score=kind) for kind in kinds)
-    judged = (loaded.scorer(style, name, needs_gradient=False) for style in styles)
-    return name, Scorer(loaded.scorer(backward, name), (*judged,))
+        return Scorer(lambda values, **aim: require_gradient(score(values, **aim)), (score,), call)
 
+    def _observe_image(self, call: Call, file: str, option: str) -> Tensor:
+        images = replace(self.request.images, names=(file,), pair=None, clip=False)
+        sources = find_images(replace(self.request, images=images)).sources
+        if len(sources) != 1:
+            raise RequestError(f"{option} is one image, and there are {len(sources)}")
+        if (pixels := FirstImage(self.fitter, sources)()) is None:
+            raise NoImageError(f"{option}: the image cannot be prepared for the model")
+        runner, kept = self.runner.plain or self.runner, list[torch.Tensor]()
+        watching = replace(runner, layers=(call.layer,), at=call.side)
 
-def _score_likeness(
-    model: EagerModel, backward: BackwardStyle, kind: str, what: str, *, has_weights: bool
-) -> Scorer:
-    """Score the cosine similarity of the image's features to those of an image or of a text."""
-    loaded, runner = model.loaded, model.runner.plain or model.runner
-    option = f"`text={what!r}`" if kind == "text" else f"`target='like:{what}'`"
-    if backward.score != "logit":
-        raise RequestError(f"{option} has a score of its own: `score`", "leave one of them out")
-    if not has_weights:
-        return Scorer(loaded.scorer(backward, "0"))  # a plan scores nothing
-    watching = replace(runner, layers=list_watchable(runner.module))
-    found = find_feature_call(loaded, watching, ("input", "output"))
-    if found is None:
-        raise RequestError(f"{option}: it is not known which layer has the features of the model")
-    call, said = found[0], f'"{what}"' if kind == "text" else what
-    size = runner.size_of(loaded.pixels_to_try())
-    if kind == "like":
-        wanted = _pool(call, _observe_image(model, call, what, option), size)
-    else:
-        wanted = loaded.source.embed_text(model.request.model, what)
+        def keep(each: Call, values: Tensor) -> None:
+            if each.id == call.id:
+                kept.append(values.clone())
 
-    def score(values: object, *, aim: object = None) -> ScoreTensor:  # noqa: ARG001
-        assert isinstance(values, torch.Tensor)  # noqa: S101  of the call
-        features = _pool(call, values, size)
-        if features.shape != wanted.shape:
-            raise RequestError(
-                f"{option}: the model's features are {len(features)} numbers, and those of the "
-                f"text are {len(wanted)}",
-                "leave `output_key` and `arguments` out",
-            )
-        value = cosine_similarity(features, wanted.to(features), dim=0)
-        return ScoreTensor(value, Score(f"similarity to {said}", float(value.detach())))
-
-    return Scorer(lambda values, **aim: require_gradient(score(values, **aim)), (score,), call)
+        with runner.unchanged():
+            watching.run(Batch([""], runner.to_device(pixels)), keep)
+        return kept[0]
 
 
 def _pool(call: Call, values: Tensor, size: tuple[int, int]) -> Tensor:
@@ -99,23 +122,3 @@ def _pool(call: Call, values: Tensor, size: tuple[int, int]) -> Tensor:
     if layout.is_spatial:
         return as_maps(values, layout)[0].flatten(1).mean(1)
     return values[0].float().flatten()
-
-
-def _observe_image(model: EagerModel, call: Call, file: str, option: str) -> Tensor:
-    request = model.request
-    images = replace(request.images, names=(file,), pair=None, clip=False)
-    sources = find_images(replace(request, images=images)).sources
-    if len(sources) != 1:
-        raise RequestError(f"{option} is one image, and there are {len(sources)}")
-    if (pixels := FirstImage(model.fitter, sources)()) is None:
-        raise NoImageError(f"{option}: the image cannot be prepared for the model")
-    runner, kept = model.runner.plain or model.runner, list[torch.Tensor]()
-    watching = replace(runner, layers=(call.layer,), at=call.side)
-
-    def keep(each: Call, values: Tensor) -> None:
-        if each.id == call.id:
-            kept.append(values.clone())
-
-    with runner.unchanged():
-        watching.run(Batch([""], runner.to_device(pixels)), keep)
-    return kept[0]

@@ -118,8 +118,10 @@ def _find_shares(box: Box, part: Box) -> Box:
 def _sum_up(cam: Tensor, score: Score | None) -> dict[str, Any]:
     """Return what a Grad-CAM says, as fields of ``HeatPicture``."""
     if blank := find_trouble(cam.numpy()):
-        is_class = score is not None and score.target is not None and score.kind != "value"
-        return {"blank": blank if is_class else f"{blank}; the score is not that of a class"}
+        is_value = score is not None and (score.target is None or score.kind == "value")
+        is_likeness = score is not None and score.kind.startswith("similarity")
+        why = "; the score is not that of a class" * (is_value and not is_likeness)
+        return {"blank": f"{blank}{why}"}
     height, width = cam.shape
     row, column = divmod(int(cam.argmax()), width)
     sums = cam.clamp(0).flatten().sort(descending=True).values.double().cumsum(0)

@@ -95,14 +95,14 @@ class Score:
         target: the index of the class; null when the score is not about a class.
         category: the name of the class; empty when the score is not about a class.
         box: left, top, right and bottom of the box whose score this is, in pixels of the image;
-            null if none.
+            left out if none.
     """
 
     kind: str
     value: float | None
     target: int | None = None
     category: str = ""
-    box: Box | None = None
+    box: Box | None = field(default=None, metadata=LEFT_OUT)
 
     @property
     def label(self) -> str:

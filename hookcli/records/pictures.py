@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from hookcli.outside.documents import AtLeastOne, FileName, Whole, keywords
+from hookcli.outside.documents import LEFT_OUT, AtLeastOne, FileName, Whole, keywords
 from hookcli.records.images import Box, Score
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class HeatPicture:
         method: how a Grad-CAM was computed, such as ``Grad-CAM++``; empty for other maps.
         test: how well a Grad-CAM shows what the score depends on; null if it was not tested.
         box: left, top, right and bottom of the box whose score a Grad-CAM explains, as shares of
-            the network's input; null if none.
+            the network's input; left out if none.
     """
 
     image: str
@@ -195,7 +195,7 @@ class HeatPicture:
     score: Score | None = None
     method: str = ""
     test: CamTest | None = None
-    box: Box | None = None
+    box: Box | None = field(default=None, metadata=LEFT_OUT)
 
     @property
     def is_inside(self) -> bool | None:

@@ -18,7 +18,7 @@ from hookcli.config import BackwardStyle, GridStyle
 from hookcli.errors import RequestError
 from hookcli.hooks.filter import select_layers
 from hookcli.hooks.gradients import need_gradients, observe_gradients
-from hookcli.networks.scores import score_output
+from hookcli.networks.scores import Scorer, score_output
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import BackwardSettings, run_backward
 from tests.small_models import SMALL_MODELS, build_small
@@ -343,9 +343,9 @@ def test_nothing_is_left_behind(how):
 def backward(model, style, **words):
     """Settings of a backward pass from the sum of the outputs."""
     wanted = BackwardStyle(score="sum", **words)
-    score = partial(score_output, style=wanted, target=None, categories=())
+    score = partial(score_output, style=wanted, aim=None, categories=())
     return BackwardSettings(
-        EagerRunner(model, select_layers(model, ["conv"])), style, {"": score}, wanted
+        EagerRunner(model, select_layers(model, ["conv"])), style, {"": Scorer(score)}, wanted
     )
 
 

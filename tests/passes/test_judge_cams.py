@@ -35,7 +35,7 @@ def judge():
     def score(output: Any) -> float:
         return float(output[0])
 
-    return Judge(runner, score, pixels, blur(pixels))
+    return Judge(runner, score, None, pixels, blur(pixels))
 
 
 def test_a_map_of_what_the_score_depends_on_takes_it_first(judge):
@@ -68,7 +68,7 @@ def test_the_blur_keeps_what_is_even_and_takes_what_is_fine():
 def test_the_layer_and_the_later_ones_get_other_weights_and_the_model_keeps_its_own():
     model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Conv2d(2, 2, 1), nn.Linear(2, 2))
     before = {name: each.clone() for name, each in model.named_parameters()}
-    made = dict(randomise_top(model, "1").named_parameters())
+    made = dict(randomise_top(model, {"1"}).named_parameters())
     same = {name: torch.equal(made[name], old) for name, old in before.items()}
     assert {name for name, is_same in same.items() if is_same} == {"0.weight", "0.bias"}
     after = dict(model.named_parameters())

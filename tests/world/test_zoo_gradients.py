@@ -13,7 +13,7 @@ from torchvision import models as zoo
 
 from hookcli.config import BackwardStyle, GridStyle
 from hookcli.hooks.filter import select_layers
-from hookcli.networks.scores import score_output
+from hookcli.networks.scores import Scorer, score_output
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.forward import BackwardSettings, run_backward
 from tests.world.test_zoo import NAMES
@@ -38,7 +38,7 @@ def test_every_leaf_has_its_gradients_or_a_reason(name):
     }
     made.zero_grad(set_to_none=True)
     leaves = select_layers(made, ["leaf"])
-    scorers = {"": partial(score_output, style=STYLE, target=7, categories=())}
+    scorers = {"": Scorer(partial(score_output, style=STYLE, aim=7, categories=()))}
     settings = BackwardSettings(EagerRunner(made, leaves), GridStyle(mode="none"), scorers, STYLE)
     (result,) = run_backward(settings, ["photo"], pixels)
     assert all(parameter.grad is None for parameter in made.parameters())
