@@ -433,10 +433,12 @@ def gradients(
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     score: str | float | None = None,
     target: int | _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    text: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input_grad: bool | None = None,
     times_activation: bool | None = None,
     cam: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     cam_method: Literal['gradcam', 'gradcam++', 'layercam', 'eigencam', 'hirescam'] | None = None,
+    cam_mean: bool | None = None,
     no_judge: bool | None = None,
     saliency: bool | None = None,
     out: Any | None = None,
@@ -506,11 +508,13 @@ def gradients(
         layers: Layers to observe; FORM is explained below.  [default: conv]
         exclude: Layers to leave out.
         score: logit, probability, cross-entropy, sum, or FILE.py:FUNCTION.  [default: logit]
-        target: The class: predicted, an index or a name; several times for several classes.  [default: predicted]
+        target: Class (predicted, an index or a name), box:N, pixels:CLASS or like:IMAGE; repeats.  [default: predicted]
+        text: Score the similarity to a text, by CLIP or SigLIP; repeats.
         input_grad: Also record the gradient of the first layer's input.
         times_activation: Draw activation times gradient in the grids.
         cam: Draw a Grad-CAM of these layers over the image; auto chooses the layer.
         cam_method: gradcam, gradcam++, layercam, eigencam or hirescam.  [default: gradcam]
+        cam_mean: One CAM: the mean of those of all layers.
         no_judge: Do not test, for up to 8 images, what each CAM finds.
         saliency: Draw how much the score depends on each pixel.
         out: The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]
@@ -586,10 +590,12 @@ def gradients(
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     score: str | float | None = None,
     target: int | _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    text: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input_grad: bool | None = None,
     times_activation: bool | None = None,
     cam: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     cam_method: Literal['gradcam', 'gradcam++', 'layercam', 'eigencam', 'hirescam'] | None = None,
+    cam_mean: bool | None = None,
     no_judge: bool | None = None,
     saliency: bool | None = None,
     out: Any | None = None,
@@ -659,11 +665,13 @@ def gradients(
         layers: Layers to observe; FORM is explained below.  [default: conv]
         exclude: Layers to leave out.
         score: logit, probability, cross-entropy, sum, or FILE.py:FUNCTION.  [default: logit]
-        target: The class: predicted, an index or a name; several times for several classes.  [default: predicted]
+        target: Class (predicted, an index or a name), box:N, pixels:CLASS or like:IMAGE; repeats.  [default: predicted]
+        text: Score the similarity to a text, by CLIP or SigLIP; repeats.
         input_grad: Also record the gradient of the first layer's input.
         times_activation: Draw activation times gradient in the grids.
         cam: Draw a Grad-CAM of these layers over the image; auto chooses the layer.
         cam_method: gradcam, gradcam++, layercam, eigencam or hirescam.  [default: gradcam]
+        cam_mean: One CAM: the mean of those of all layers.
         no_judge: Do not test, for up to 8 images, what each CAM finds.
         saliency: Draw how much the score depends on each pixel.
         out: The run folder, or a URL.  [default: hookcli-runs/MODEL-IMAGE]

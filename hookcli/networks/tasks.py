@@ -154,10 +154,10 @@ class Segmentation(Task):
             index = self.score(found, kind, None)[1] or 0
         if mask is None:
             mask = self.list_labels(found.detach(), ())[0] == index
+        value = _score_rows(found[0][:, mask].T, kind, index)
         if not mask.any():
             hint = "choose a different class; `target=CLASS` averages over all pixels"
             raise NoBoxError(f"no pixel of an image is of class {index}", hint)
-        value = _score_rows(found[0][:, mask].T, kind, index)
         aim = replace(aim, number=index, found=mask)
         return Part((value, index, f"mean {kind} of the pixels"), aim)
 

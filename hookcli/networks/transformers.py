@@ -193,7 +193,7 @@ class Transformers(hub.FileSource):
         transformers = import_transformers(self.name)
         kind = transformers.MODEL_MAPPING.get(type(self.outer), None)
         if self.outer is self.config or not hasattr(kind, "get_text_features"):
-            return super().embed_text(request, text)
+            return hub.FileSource.embed_text(self, request, text)
         config = self.files and self.files.find("config.json")
         if self.files is None or not config:
             hint = "name a repository or a folder, which has one"

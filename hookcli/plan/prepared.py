@@ -345,10 +345,12 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     loaded, sources = model.loaded, model.sources
     scope = Scope.of(config, sources)
     focus = find_focus(config.focus, loaded, sources)
-    attention = None
+    attention, cams = None, 0
     if isinstance(model, EagerModel):
         attention = choose_attention(scope, model.loaded, sources, has_weights=has_weights)
-    outlook = Outlook(loaded, model.runner, attention)
+        cams = len(_select_cams(model.loaded, backward := config.backward))
+        cams = min(cams, 1) if backward and backward.cam_mean else cams
+    outlook = Outlook(loaded, model.runner, attention, cams)
     plan = make_plan(scope, outlook, name_folder(config, sources))
     is_many = has_weights and scope.has_several
     settings = RunSettings(

@@ -48,13 +48,13 @@ class Heats(Product):
         return [folder for folder, is_asked in asked.items() if is_asked]
 
     def estimate(self, outlook: Outlook) -> Cost:
-        files, size = self._backward.saliency + len(self._backward.cams), 0.0
+        files, size = self._backward.saliency + outlook.cams, 0.0
         if self.scope.config.heat is not None:
             files = sum(layer.module_type != "Linear" for layer in outlook.layers)
             files *= len(self.scope.config.sides)
             size = files * _HEAT_BYTES * math.prod(outlook.loaded.prepare.nominal_shape[-2:])
         pictures = self.scope.passes * self.scope.formats
-        tests = self.scope.passes * len(self._backward.cams) * CAM_PASSES * is_judged(self.scope)
+        tests = self.scope.passes * outlook.cams * CAM_PASSES * is_judged(self.scope)
         return Cost(files * pictures, size * pictures, tests)
 
     def collect(self, result: BatchResult, running: RunningChunk, writer: GridWriter) -> None:

@@ -79,6 +79,7 @@ class Outlook:
     loaded: ModelDescription
     runner: Runner
     attention: AttentionSettings | None  # with the attention calls that a forward pass found
+    cams: int = 0  # how many Grad-CAMs each backward pass makes
 
     @property
     def layers(self) -> Sequence[LayerInfo]:

@@ -276,6 +276,8 @@ CASES = [
     Case("--saliency", "out/saliency/*"),
     Case("--cam-method layercam", "out/cam/*/*", base="--cam conv"),
     Case("--no-judge", "stdout", base="--cam conv"),
+    Case("--cam-mean", "out/cam/*/*", base="--cam conv,relu"),
+    Case("--text cat", refused="takes no texts", of="gradients"),
     Case("--channels 1", "stdout", of="ablate"),
     Case("--top 1", "stdout", base="--format table", of="ablate"),
     Case("--top 1", "stdout", base="--format table --layers conv,relu", of="compare"),
