@@ -117,7 +117,7 @@ def list_focused(grid: Grid) -> list[tuple[int, float | None]]:
 
 CAM_STEPS = 10  # shares of the places that a test of a map blurs, one after the other
 RANDOM_MAPS = 5  # beside each map that is tested
-CAM_PASSES = (CAM_STEPS + 1) * (RANDOM_MAPS + 3)  # pictures that a test shows to the model
+CAM_PASSES = (CAM_STEPS + 1) * (2 * RANDOM_MAPS + 3)  # pictures that a test shows to the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ class CamTest:
         deletion: the scores with 0, 10, … 100 % of the places blurred.
         insertion: the scores with all places blurred except for the hottest 0, 10, … 100 %.
         random: the mean of ``deletion`` for five maps of random values, of the same size.
-        chance: the mean area under the curves of the five, less their standard deviation.
+        chance: the gain that one random map in twenty exceeds, estimated from the five; the gain of
+            a map is the area under ``insertion`` less the area under ``deletion``.
         randomised: ``deletion`` for the map of the model with the weights of its top layers drawn
             again, scored by the model itself; empty if that map is blank.
     """
@@ -152,11 +153,19 @@ class CamTest:
     @property
     def is_chance(self) -> bool:
         """Whether random maps find what the score depends on about as fast as the map does."""
-        return area(self.deletion) >= self.chance
+        return gain(self.insertion, self.deletion) <= self.chance
 
 
 def _taken(scores: Sequence[float]) -> float | None:
     return (scores[0] - scores[1]) / scores[0] if scores[0] > 0 else None
+
+
+def gain(insertion: Sequence[float], deletion: Sequence[float]) -> float:
+    """Return by how much the areas under the two curves of a map differ; about 0 at random.
+
+    This is the symmetric relevance gain of Blücher et al. 2024, https://arxiv.org/abs/2401.06654.
+    """
+    return area(insertion) - area(deletion)
 
 
 def area(scores: Sequence[float]) -> float:

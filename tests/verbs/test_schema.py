@@ -269,6 +269,7 @@ def test_a_document_that_lacks_a_field_or_has_one_more_is_refused():
     in_memory = {(name, "options") for name in (*RUN_FILES, "golden")}
     computed = set(itertools.product(("inspect", "gradients"), ("attention", "cams")))
     others = {("manifest.json", "sizes"), ("GoldenCall", "reason"), ("SavedTensor", "channels")}
+    others |= {("Score", "box"), ("HeatPicture", "box")}
     others |= {
         ("ImageResult", name)
         for name in ("part", "intensities", "other_scores", "other_unedited_scores")

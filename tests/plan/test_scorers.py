@@ -229,6 +229,6 @@ def test_an_ablation_scores_classes_alone(run, nets):
 def test_the_plan_counts_the_passes_that_test_maps(run, nets):
     words = ("--cam", "conv,deep", "--target", "0", "--target", "1", "--dry-run")
     ended = run("gradients", "nets.py:Pooled", "a.npy", *words, *PLAIN)
-    assert "352 forward passes to test Grad-CAMs" in ended.err
+    assert "572 forward passes to test Grad-CAMs" in ended.err
     ended = run("gradients", "nets.py:Pooled", "a.npy", *words, "--no-judge", *PLAIN)
     assert "to test" not in ended.err
