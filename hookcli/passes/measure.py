@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -45,51 +45,45 @@ if TYPE_CHECKING:
 _Key: TypeAlias = tuple[str, int]  # the module's path, and the index of the call
 _ROUNDS, _ROUNDS_BACK = 6, 4  # with the survey, a model runs at most 20 times
 _STEPS, _REPEATS = 100, 5  # empty modules, and passes through them
-_SLOWEST = 3.0  # hooks take up to 2 times as long in a model as between empty modules
+_SLOWEST = 3.0  # hooks take about 2 times as long in a model as between empty modules
 _SECONDS, _MOST_TESTS = 0.2, 50  # for each test of the machine
-_SIDE, _SIDE_GPU = 1024, 4096  # of the matrices that the machine multiplies
-_COPIED, _COPIED_GPU = 1 << 27, 1 << 29  # bytes, more than the caches hold
+_SIDE, _COPIED = 1024, 1 << 27  # of matrices; bytes, more than the caches hold
+_LARGER = 4  # on a GPU
 _ROOT: _Key = ("", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(NamedTuple):
     key: _Key
     starts: bool  # whether the call starts here, or ends
     value: Any  # a moment, or a ``_Level``
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(NamedTuple):
     live: int  # bytes
     peak: int  # the most bytes since the last level
     flops: int  # so far
     uncounted: int  # operators so far
+    size: int  # bytes of the call's inputs or outputs
 
 
 @dataclass(slots=True)
 class _Log:
-    read: Callable[[], Any]
+    read: Callable[[object], Any]
     forward: list[_Mark] = field(default_factory=list)
     backward: list[_Mark] = field(default_factory=list)
-    sizes: dict[_Key, tuple[int, int]] | None = None  # bytes of inputs and outputs; None: not noted
 
     def started(self, call: Call, inputs: object) -> None:
-        if self.sizes is not None:
-            self.sizes[_key_of(call)] = _bytes_of(inputs), 0
-        self.forward.append(_Mark(_key_of(call), starts=True, value=self.read()))
+        self.forward.append(_Mark(_key_of(call), starts=True, value=self.read(inputs)))
 
     def finished(self, call: Call, output: object) -> None:
-        self.forward.append(_Mark(_key_of(call), starts=False, value=self.read()))
-        if self.sizes is not None:
-            self.sizes[_key_of(call)] = self.sizes[_key_of(call)][0], _bytes_of(output)
+        self.forward.append(_Mark(_key_of(call), starts=False, value=self.read(output)))
 
     def gradient(self, call: Call, _gradient: Tensor) -> None:
         if call.side != "param" and call.layer.module_path:
             self.note(_key_of(call), starts=call.side == "grad_output")
 
     def note(self, key: _Key, *, starts: bool) -> None:
-        self.backward.append(_Mark(key, starts, self.read()))
+        self.backward.append(_Mark(key, starts, self.read(None)))
 
 
 def _key_of(call: Call) -> _Key:
@@ -104,7 +98,7 @@ def _bytes_of(value: object) -> int:
 class _Clock:
     device: torch.device
 
-    def read(self) -> Any:
+    def read(self, _value: object = None) -> Any:
         if self.device.type == "cuda":  # an event needs no waiting, and notes the GPU's own time
             event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(self.device))
@@ -116,17 +110,21 @@ class _Clock:
     def settle(self, marks: Sequence[_Mark]) -> list[_Mark]:
         """Replace what ``read`` returned by seconds."""
         if self.device.type != "cuda" or not marks:
-            return list(marks)
+            return [*marks]
         torch.cuda.synchronize(self.device)
         first = marks[0].value
-        return [replace(each, value=first.elapsed_time(each.value) / 1e3) for each in marks]
+        return [each._replace(value=first.elapsed_time(each.value) / 1e3) for each in marks]
 
-    def time(self, run: Callable[[], object]) -> float:
-        moments = [_Mark(_ROOT, starts=True, value=self.read())]
+    def find_best(self, run: Callable[[], object]) -> float:
         run()
-        moments.append(_Mark(_ROOT, starts=False, value=self.read()))
-        start, end = self.settle(moments)
-        return float(end.value - start.value)
+        times, end = list[float](), time.perf_counter() + _SECONDS
+        while not times or (time.perf_counter() < end and len(times) < _MOST_TESTS):
+            log = _Log(self.read)
+            log.note(_ROOT, starts=True)
+            run()
+            log.note(_ROOT, starts=False)
+            times.append(_length(self.settle(log.backward)))
+        return min(times)
 
 
 class _Meter(FlopCounter):  # type: ignore[no-untyped-call]
@@ -139,39 +137,32 @@ class _Meter(FlopCounter):  # type: ignore[no-untyped-call]
         super().__init__()
         self._gpu = device if device.type == "cuda" else None
         self._alive: set[int] = set()
-        self._live = self._peak = 0
+        self.live = self._peak = 0
 
-    def add(self, tensor: Tensor) -> int:
-        """Follow the memory of a tensor, and return its bytes, or 0 if it is known already."""
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):  # a sparse tensor
-            return 0
-        number, size = int(storage._cdata), storage.nbytes()
-        if number in self._alive:
-            return 0
-        self._alive.add(number)
-        weakref.finalize(storage, self._free, number, size).atexit = False
-        self._live += size
-        self._peak = max(self._peak, self._live)
-        return size
+    def add(self, tensors: Iterable[Tensor]) -> None:
+        for storage in (each.untyped_storage() for each in tensors if each.layout == torch.strided):
+            number, size = int(storage._cdata), storage.nbytes()
+            if number not in self._alive:
+                self._alive.add(number)
+                weakref.finalize(storage, self._free, number, size).atexit = False
+                self.live += size
+                self._peak = max(self._peak, self.live)
 
     def _free(self, number: int, size: int) -> None:
         self._alive.remove(number)
-        self._live -= size
+        self.live -= size
 
-    def read(self) -> _Level:
-        live, peak, self._peak = self._live, self._peak, self._live
+    def read(self, value: object) -> _Level:
+        live, peak, self._peak = self.live, self._peak, self.live
         if self._gpu is not None:
             live = torch.cuda.memory_allocated(self._gpu)
             peak = torch.cuda.max_memory_allocated(self._gpu)
             torch.cuda.reset_peak_memory_stats(self._gpu)
-        return _Level(live, peak, self.total, len(self.uncounted))
+        return _Level(live, peak, self.total, len(self.uncounted), _bytes_of(value))
 
     def __torch_dispatch__(self, *given: Any, **named: Any) -> object:
         output = super().__torch_dispatch__(*given, **named)
-        for tensor in tensors_in(output):
-            self.add(tensor)
+        self.add(tensors_in(output))
         return output
 
 
@@ -191,9 +182,8 @@ class _Subject:
         Unless ``followed`` is None, also run the backward pass, and note the gradients of the
         inputs and outputs of ``followed``.
         """
-        network, arguments = self.network, self.make_arguments()
+        network, arguments, needs = self.network, self.make_arguments(), followed is not None
         observing = observe_gradients(network, followed, log.gradient) if followed else None
-        needs = followed is not None
         with without_fast_path(), torch.set_grad_enabled(needs), observing or nullcontext():
             with watch(network, layers, log.started, log.finished, ends_first=True):
                 output = call_model(network, arguments, seed=self.seed)
@@ -214,12 +204,10 @@ class _Subject:
 
 def _add_up(output: object) -> Tensor:
     sums = [each.float().sum() for each in tensors_in(output) if each.requires_grad]
-    if not sums:
-        raise RequestError(
-            "`backward`: no output of the model has a gradient",
-            "let a parameter require one: parameter.requires_grad_()",
-        )
-    return torch.stack(sums).sum()
+    if sums:
+        return torch.stack(sums).sum()
+    hint = "let a parameter require one: parameter.requires_grad_()"
+    raise RequestError("`backward`: no output of the model has a gradient", hint)
 
 
 def _close(marks: Sequence[_Mark]) -> list[_Mark]:
@@ -229,17 +217,15 @@ def _close(marks: Sequence[_Mark]) -> list[_Mark]:
     input needs a gradient, it ends as soon as a call that is not inside it goes on.
     """
     last = {mark.key: index for index, mark in enumerate(marks) if not mark.starts}
-    found: list[_Mark] = []
-    started, endless = set[_Key](), list[_Key]()
+    found, started, endless = list[_Mark](), set[_Key](), list[_Key]()
     for index, mark in enumerate(marks):
         for key in [key for key in endless if not mark.key[0].startswith(f"{key[0]}.")]:
             endless.remove(key)
-            found.append(replace(mark, key=key, starts=False))
+            found.append(mark._replace(key=key, starts=False))
         if mark.starts and mark.key not in started:
             started.add(mark.key)
             found.append(mark)
-            if last.get(mark.key, -1) < index:
-                endless.append(mark.key)
+            endless += [mark.key] if last.get(mark.key, -1) < index else []
         elif last.get(mark.key) == index:
             found.append(mark)
     return found
@@ -256,13 +242,13 @@ def _list_spans(marks: Sequence[_Mark]) -> Iterator[tuple[tuple[_Key, ...], _Mar
         yield tuple(running), mark, after
 
 
-@dataclass(frozen=True, slots=True)
-class _HookCost:
-    inside: float = 0.0  # seconds of a call that hooks take between its two marks
-    outside: float = 0.0  # and before and after them, in the call around it
+def _length(marks: Sequence[_Mark]) -> float:
+    return float(marks[-1].value - marks[0].value) if marks else 0.0
 
-    def __mul__(self, factor: float) -> _HookCost:
-        return _HookCost(self.inside * factor, self.outside * factor)
+
+class _Hooks(NamedTuple):
+    inside: float  # seconds of a call that hooks take between its two marks
+    outside: float  # and before and after them, in the call around it
 
     def of(self, mark: _Mark, after: _Mark) -> float:
         if mark.starts == after.starts:
@@ -270,169 +256,91 @@ class _HookCost:
         return self.inside if mark.starts else self.outside
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
-    own: Mapping[_Key, float]  # seconds, without the parts of the call
-    whole: Mapping[_Key, float]
-    unscaled: float  # the sum of all own times as the hooks measured them
-    hooks: _HookCost
-
-
-def _find_times(passes: Sequence[Sequence[_Mark]], plain: float, hooks: _HookCost) -> _Times:
-    """Return each call's median over ``passes``, such that all of them add up to ``plain``.
-
-    Between a model's layers, hooks run out of colder caches than between empty modules. So hookcli
-    takes off what the passes took longer than ``plain``, from once to ``_SLOWEST`` times ``hooks``.
-    """
-    if not passes or not passes[0]:
-        return _Times({}, {}, 0.0, hooks)
-    extra = median(map(_length, passes)) - plain
-    expected = sum(hooks.of(*pair) for pair in pairwise(passes[0]))
-    hooks *= min(_SLOWEST, max(1.0, extra / expected))
-    own, whole = defaultdict[_Key, list[float]](list), defaultdict[_Key, list[float]](list)
-    for marks in passes:
-        mine, all_of = defaultdict[_Key, float](float), defaultdict[_Key, float](float)
-        for running, mark, after in _list_spans(marks):
-            seconds = after.value - mark.value - hooks.of(mark, after)
-            for key in running:
-                mine[key] += seconds if key == running[-1] else 0.0
-                all_of[key] += seconds
-        for key in all_of:
-            own[key].append(mine[key])
-            whole[key].append(all_of[key])
-    middle = {key: max(0.0, median(each)) for key, each in own.items()}
-    total = sum(middle.values())
-    scale = plain / total if total else 1.0
-    return _Times(
-        {key: seconds * scale for key, seconds in middle.items()},
-        {key: max(0.0, median(each)) * scale for key, each in whole.items()},
-        total,
-        hooks,
-    )
-
-
 class _Empty(nn.Module):
     def forward(self, value: Tensor) -> Tensor:
         return value
 
 
-def _measure_hooks(clock: _Clock, *, backward: bool) -> tuple[_HookCost, _HookCost]:
+def _measure_hooks(clock: _Clock, *, backward: bool) -> list[_Hooks]:
+    """Return what hooks cost forward and, with ``backward``, backward."""
     chain = nn.Sequential(*(_Empty() for _ in range(_STEPS)))
     value = torch.ones(1, device=clock.device, requires_grad=backward)
     subject = _Subject(chain, list_watchable(chain), lambda: (value,), clock)
     root, every = subject.layers[:1], subject.layers
     plain = median(_length(subject.time(root)[0]) for _ in range(_REPEATS)) / _STEPS
-    forward = [subject.time(every)[0] for _ in range(_REPEATS)]
-    there = _find_cost(forward, plain)
-    if not backward:
-        return there, _HookCost()
-    return there, _find_cost([subject.time((), every)[1] for _ in range(_REPEATS)], 0.0)
+    found = [_find_hooks([subject.time(every)[0] for _ in range(_REPEATS)], plain)]
+    if backward:
+        found.append(_find_hooks([subject.time((), every)[1] for _ in range(_REPEATS)], 0.0))
+    return found
 
 
-def _find_cost(passes: Iterable[Sequence[_Mark]], plain: float) -> _HookCost:
+def _find_hooks(passes: Iterable[Sequence[_Mark]], plain: float) -> _Hooks:
     spans = [(m.starts, a.starts, a.value - m.value) for p in passes for m, a in pairwise(p)]
     inside = median(seconds for starts, again, seconds in spans if starts and not again)
     outside = median(seconds for starts, again, seconds in spans if again and not starts)
-    return _HookCost(inside, max(0.0, outside - plain))
+    return _Hooks(inside, max(0.0, outside - plain))
 
 
-def _length(marks: Sequence[_Mark]) -> float:
-    return float(marks[-1].value - marks[0].value) if marks else 0.0
+class _Times(NamedTuple):
+    own: Mapping[_Key, float]  # seconds, without the parts of the call
+    whole: Mapping[_Key, float]
+    unscaled: float  # the sum of all own times as the hooks measured them
+    hooks: float  # seconds taken off per call
 
 
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    there: Mapping[_Key, int]  # the most bytes while a call runs forward
-    back: Mapping[_Key, int]  # and while its backward pass runs
-    starts: Mapping[_Key, _Level]
-    ends: Mapping[_Key, _Level]
-    sizes: Mapping[_Key, tuple[int, int]]
+def _find_times(passes: Sequence[Sequence[_Mark]], plain: float, hooks: _Hooks) -> _Times:
+    """Return each call's median over ``passes``, such that all own times add up to ``plain``.
+
+    In a model, the caches are colder than between empty modules, and hooks slower. So hookcli takes
+    off what the passes took longer than ``plain``, from once to ``_SLOWEST`` times ``hooks``.
+    """
+    expected = sum(hooks.of(*pair) for pair in pairwise(passes[0]))
+    factor = (median(map(_length, passes)) - plain) / expected
+    hooks = _Hooks(*(min(_SLOWEST, max(1.0, factor)) * each for each in hooks))
+    own, whole = defaultdict[_Key, list[float]](list), defaultdict[_Key, list[float]](list)
+    for marks in passes:
+        times = defaultdict[tuple[_Key, bool], float](float)
+        for running, mark, after in _list_spans(marks):
+            for key in running:
+                seconds = after.value - mark.value - hooks.of(mark, after)
+                times[key, True] += seconds
+                times[key, False] += seconds if key == running[-1] else 0.0
+        for (key, is_whole), seconds in times.items():
+            (whole if is_whole else own)[key].append(seconds)
+    total = sum(max(0.0, median(each)) for each in own.values())
+    scale = plain / total if total else 1.0
+    owns, wholes = (
+        {key: max(0.0, median(each)) * scale for key, each in found.items()}
+        for found in (own, whole)
+    )
+    return _Times(owns, wholes, total, sum(hooks))
+
+
+class _Memory(NamedTuple):
+    peaks: Mapping[_Key, int]  # the most bytes while a call runs, forward or backward
+    needs: Mapping[_Key, int]  # the most bytes while it runs forward
+    marks: Mapping[tuple[_Key, bool], _Level]  # the starts and ends of calls
     worst: _Key  # the innermost call that runs where the most bytes are needed
     weights: int  # bytes
 
 
 def _measure_memory(subject: _Subject, *, backward: bool) -> _Memory:
     meter, network = _Meter(subject.clock.device), subject.network
-    weights = sum(meter.add(each) for each in (*network.parameters(), *network.buffers()))
-    log = _Log(meter.read, sizes={})
+    meter.add((*network.parameters(), *network.buffers()))
+    weights, log = meter.live, _Log(meter.read)
     with meter:
         subject.run(log, subject.layers, *([subject.layers] if backward else []))
-    spans = [*_list_spans(log.forward), *_list_spans(_close(log.backward))]
-    _, worst = max((end.value.peak, running[-1]) for running, _, end in spans if running)
-    there, back = (_find_peaks(marks) for marks in (log.forward, _close(log.backward)))
-    starts = {mark.key: mark.value for mark in log.forward if mark.starts}
-    ends = {mark.key: mark.value for mark in log.forward if not mark.starts}
-    return _Memory(there, back, starts, ends, log.sizes or {}, worst, weights)
-
-
-def _find_peaks(marks: Sequence[_Mark]) -> dict[_Key, int]:
-    peaks = defaultdict[_Key, int](int)
-    for running, _, end in _list_spans(marks):
-        for key in running:
-            peaks[key] = max(peaks[key], end.value.peak)
-    return peaks
-
-
-def find_speeds(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """Return the best FLOP/s of a matrix product, and the best bytes per second of a copy."""
-    clock, is_cpu = _Clock(device), device.type == "cpu"
-    side, size = (_SIDE, _COPIED) if is_cpu else (_SIDE_GPU, _COPIED_GPU)
-    factors = torch.rand(side, side, device=device, dtype=dtype)
-    source = torch.zeros(size, device=device, dtype=torch.uint8)
-    target = torch.zeros_like(source)
-    product = _find_best(clock, lambda: torch.mm(factors, factors))
-    return 2 * side**3 / product, 2 * size / _find_best(clock, lambda: target.copy_(source))
-
-
-def _find_best(clock: _Clock, run: Callable[[], object]) -> float:
-    run()
-    times, end = [clock.time(run)], time.perf_counter() + _SECONDS
-    while time.perf_counter() < end and len(times) < _MOST_TESTS:
-        times.append(clock.time(run))
-    return min(times)
-
-
-@dataclass(frozen=True, slots=True)
-class _Costs:
-    memory: _Memory
-    there: _Times
-    back: _Times
-    modules: Mapping[str, nn.Module]
-    ridge: float  # FLOPs per byte, above which arithmetic takes longer than moving the bytes
-
-    def of(self, key: _Key) -> dict[str, Any]:
-        """Return the fields that a call adds to its row; none if it did not run."""
-        if key not in self.there.own or key not in self.memory.ends:
-            return {}
-        seconds, memory = self.there.whole[key], self.memory
-        start, end, peak = memory.starts[key], memory.ends[key], memory.there[key]
-        flops = None if end.uncounted > start.uncounted else end.flops - start.flops
-        return {
-            "seconds": seconds,
-            "own_seconds": self.there.own[key],
-            "backward_seconds": self.back.whole.get(key),
-            "batch_output_mb": memory.sizes[key][1] / 1e6,
-            "workspace_mb": max(0, peak - max(start.live, end.live)) / 1e6,
-            "peak_mb": max(peak, memory.back.get(key, 0)) / 1e6,
-            "flops_per_second": flops / seconds if flops and seconds else None,
-            "bound": self._find_bound(key, flops),
-        }
-
-    def _find_bound(self, key: _Key, flops: int | None) -> str:
-        module = self.modules[key[0]]
-        if flops is None or any(module.children()):
-            return ""
-        weights = sum(_bytes_of(each) for each in module.parameters())
-        moved = sum(self.memory.sizes[key]) + weights
-        return "arithmetic" if flops > self.ridge * moved else "memory"
-
-    def join(self, rows: Iterable[SurveyRow]) -> Iterator[SurveyRow]:
-        calls = defaultdict[str, dict[int | None, int]](dict)
-        for row in rows:
-            known = calls[row.module_path]
-            is_first = row.order not in known  # of the tensors of the call
-            key = row.module_path, known.setdefault(row.order, len(known))
-            yield replace(row, **self.of(key)) if is_first else row
+    needs, peaks = defaultdict[_Key, int](int), defaultdict[_Key, int](int)
+    most = 0, _ROOT
+    for marks, found in ((log.forward, (needs, peaks)), (_close(log.backward), (peaks,))):
+        for running, _, end in _list_spans(marks):
+            peak = end.value.peak
+            most = max(most, (peak, running[-1]) if running else most)
+            for key in running:
+                for each in found:
+                    each[key] = max(each[key], peak)
+    ends = {(mark.key, mark.starts): mark.value for mark in log.forward}
+    return _Memory(peaks, needs, ends, most[1], weights)
 
 
 def count_passes(*, backward: bool) -> int:
@@ -455,59 +363,90 @@ def measure_model(
     """
     weights = "auto" if request.name.endswith(IN_MEMORY) else "random"
     loaded = load_model(replace(request, weights=weights))
-    device = torch.device(loaded.info.device)
+    clock, layers = _Clock(torch.device(loaded.info.device)), list_watchable(loaded.module)
     with seeded(request.seed):
         pixels = loaded.convert(torch.rand(batch_size, *shape[1:]))
-    network, inputs = loaded.module, loaded.inputs
+    inputs = loaded.inputs
     subject = _Subject(
-        network,
-        list_watchable(network),
-        lambda: inputs.arguments_of(pixels.clone()),
-        _Clock(device),
-        inputs.seed,
+        loaded.module, layers, lambda: inputs.arguments_of(pixels.clone()), clock, inputs.seed
     )
     memory = _measure_memory(subject, backward=backward)
     step()
-    there, back, seconds = _measure_times(subject, step, backward=backward)
-    product, copy = find_speeds(device, pixels.dtype)
-    labels = {layer.module_path: layer for layer in subject.layers}
+    plain, times = _measure_times(subject, step, backward=backward)
+    side, size = ((1, _LARGER)[clock.device.type != "cpu"] * each for each in (_SIDE, _COPIED))
+    factors = pixels.new_ones(side, side)
+    source, target = factors.new_empty(2, size, dtype=torch.uint8)
+    product = 2 * side**3 / clock.find_best(lambda: torch.mm(factors, factors))
+    copy = 2 * size / clock.find_best(lambda: target.copy_(source))
+    path, index = memory.worst
     measured = Measurement(
         device=loaded.info.device,
         dtype=str(pixels.dtype).removeprefix("torch."),
         batch_size=batch_size,
         threads=torch.get_num_threads(),
-        seconds=seconds[0],
-        unscaled_seconds=there.unscaled,
-        backward_seconds=seconds[1] if backward else None,
-        hook_seconds=there.hooks.inside + there.hooks.outside,
-        peak_mb=max(*memory.there.values(), *memory.back.values()) / 1e6,
-        peak_call=Call(labels[memory.worst[0]], memory.worst[1]).id,
+        seconds=plain[0],
+        unscaled_seconds=times[0].unscaled,
+        backward_seconds=plain[1] if backward else None,
+        hook_seconds=times[0].hooks,
+        peak_mb=max(memory.peaks.values()) / 1e6,
+        peak_call=Call(next(each for each in layers if each.module_path == path), index).id,
         weights_mb=memory.weights / 1e6,
         best_flops_per_second=product,
         best_bytes_per_second=copy,
     )
-    costs = _Costs(memory, there, back, find_modules(network), product / copy)
-    return [*costs.join(rows)], measured
+    modules, known = find_modules(loaded.module), defaultdict[str, dict[int | None, int]](dict)
+    found = []
+    for row in rows:
+        orders = known[row.module_path]
+        is_first = row.order not in orders  # of the tensors of the call
+        key = row.module_path, orders.setdefault(row.order, len(orders))
+        if is_first and key in times[0].own and (key, False) in memory.marks:
+            figures = _describe(key, memory, times, modules[key[0]], product / copy)
+            row = replace(row, **figures)  # noqa: PLW2901
+        found.append(row)
+    return found, measured
 
 
 def _measure_times(
     subject: _Subject, step: Callable[[], object], *, backward: bool
-) -> tuple[_Times, _Times, tuple[float, float]]:
-    """Return the times of all calls forward and backward, and the time of a plain pass each way."""
+) -> tuple[list[float], list[_Times]]:
+    """Return the seconds of a plain pass and of the calls, forward and, if asked, backward."""
     root, every = subject.layers[:1], subject.layers
     asked = [()] if backward else []  # a backward pass that nothing observes
-    hooks, hooks_back = _measure_hooks(subject.clock, backward=backward)
+    hooks = _measure_hooks(subject.clock, backward=backward)
     subject.time(root, *asked)
-    plain, plain_back = list[float](), list[float]()
-    there, back = list[list[_Mark]](), list[list[_Mark]]()
+    plain: list[list[float]] = [[], []]
+    passes: list[list[list[_Mark]]] = [[], []]
     for _ in range(_ROUNDS_BACK if backward else _ROUNDS):
-        forward, behind = subject.time(root, *asked)
-        plain.append(_length(forward) - hooks.inside)
-        plain_back.append(_length(behind))
-        there.append(subject.time(every)[0])
+        forward, back = subject.time(root, *asked)
+        plain[0].append(_length(forward) - hooks[0].inside)
+        plain[1].append(_length(back))
+        passes[0].append(subject.time(every)[0])
         if backward:
-            back.append(subject.time((), every)[1])
+            passes[1].append(subject.time((), every)[1])
         step()
-    seconds = median(plain), median(plain_back)
-    times = _find_times(there, seconds[0], hooks), _find_times(back, seconds[1], hooks_back)
-    return *times, seconds
+    seconds = [*map(median, plain)]
+    return seconds, [_find_times(*each) for each in zip(passes, seconds, hooks, strict=False)]
+
+
+def _describe(
+    key: _Key, memory: _Memory, times: Sequence[_Times], module: nn.Module, ridge: float
+) -> dict[str, Any]:
+    """Return the fields that a call adds to its row.
+
+    ``ridge`` is the number of FLOPs per byte from which arithmetic takes longer than the copying.
+    """
+    seconds, start, end = times[0].whole[key], memory.marks[key, True], memory.marks[key, False]
+    flops = None if end.uncounted > start.uncounted else end.flops - start.flops
+    moved = start.size + end.size + _bytes_of([*module.parameters()])
+    bound = "arithmetic" if flops and flops > ridge * moved else "memory"
+    return {
+        "seconds": seconds,
+        "own_seconds": times[0].own[key],
+        "backward_seconds": times[-1].whole.get(key) if times[1:] else None,
+        "batch_output_mb": end.size / 1e6,
+        "workspace_mb": max(0, memory.needs[key] - max(start.live, end.live)) / 1e6,
+        "peak_mb": memory.peaks[key] / 1e6,
+        "flops_per_second": flops / seconds if flops and seconds else None,
+        "bound": "" if flops is None or any(module.children()) else bound,
+    }

@@ -264,7 +264,12 @@ def layers(
     )
     if measured is None or output.out is None:
         return survey
-    return replace(survey, files=_write(call, output.out, survey._render(measured)))
+    from hookcli.analysis.folder import make_folder
+
+    with make_folder(output.out, None) as folder:
+        folder.write(PAGE, survey._render(measured))
+    call.say(f"open first: {output.out / PAGE}")
+    return replace(survey, files=folder.files)
 
 
 def _check(model: ModelRequest, request: LayersRequest, output: CostPage) -> None:
@@ -302,15 +307,6 @@ def _measure(
             "pass; hookcli spread the rest evenly, so repeat it on a quiet machine"
         )
     return tuple(measured), whole
-
-
-def _write(call: VerbCall, out: Path, page: bytes) -> Mapping[str, Path | bytes]:
-    from hookcli.analysis.folder import make_folder
-
-    with make_folder(out, None) as folder:
-        folder.write(PAGE, page)
-    call.say(f"open first: {out / PAGE}")
-    return folder.files
 
 
 def _describe(measured: Measurement) -> Iterator[str]:

@@ -118,8 +118,8 @@ def _draw_total(
     chart.caption(top + 14, "running total, MB; dashed: weights")
     for value in (0.0, most):
         chart.rule(at(value), f"{value:.4g}")
-    ends, weights = f'x1="{svg.LEFT}" x2="{chart.width}"', at(measured.weights_mb)
-    chart.parts.append(f'<line {ends} y1="{weights:.1f}" y2="{weights:.1f}" class="weights"/>')
+    ends = [(x, at(measured.weights_mb)) for x in (svg.LEFT, chart.xs[-1])]
+    chart.parts.append(f'<polyline points="{svg.join(ends)}" class="weights"/>')
     points = [(x, at(row.peak_mb or 0.0)) for x, row in zip(chart.xs, rows, strict=True)]
     area = [(chart.xs[0], base), *points, (chart.xs[-1], base)]
     chart.parts.append(f'<polygon points="{svg.join(area)}" class="area"/>')
