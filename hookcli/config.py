@@ -329,12 +329,8 @@ class ModelRequest:
         ),
     ] = "auto"
     seed: Annotated[int, Flag("--seed N", "Seed of random weights and pruning.")] = 0
-    device: Annotated[
-        str, Flag("--device DEVICE", "auto, cpu, cuda, cuda:N or mps.", needs="--measure")
-    ] = "auto"
-    dtype: Annotated[
-        Dtype, Flag("--dtype DTYPE", "float32, float16 or bfloat16.", needs="--measure")
-    ] = "float32"
+    device: Annotated[str, Flag("--device DEVICE", "auto, cpu, cuda, cuda:N or mps.")] = "auto"
+    dtype: Annotated[Dtype, Flag("--dtype DTYPE", "float32, float16 or bfloat16.")] = "float32"
     size: Annotated[
         int | None,
         Flag(

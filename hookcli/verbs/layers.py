@@ -12,6 +12,7 @@ from hookcli.config import Exclude, Layers, ModelRequest
 from hookcli.errors import RequestError
 from hookcli.outside.files import natural_key
 from hookcli.outside.flags import Flag
+from hookcli.outside.urls import IN_MEMORY
 from hookcli.records.rows import SurveyRow
 from hookcli.records.text import and_more, count, shape_text
 from hookcli.store.locations.names import PAGE
@@ -72,7 +73,7 @@ _LOOK_MEASURED = replace(
     foot=(),
 )
 _MEASURE = "--measure"
-_CLEAR = 0.9  # less than this part of a pass was in the calls' medians: other programs ran
+_CLEAR, _SHORT = 0.9, 0.005  # a part of a pass, below which others ran; seconds of a short pass
 _MOST_NAMED = 3  # operators in the caption
 _MOST_ROWS, _DEPTH = 60, 2  # a longer table shows only the upper part of the tree
 # For each order, the column that is shared out, and the name of the unit that it counts.
@@ -234,7 +235,7 @@ def layers(
     from hookcli.plan.check import check_file_options
 
     check_file_options(model)
-    _check(model, request, output)
+    _check(call, model, request, output)
     given, depth = {"layers", "sort"} & {*call.given}, request.depth
     forms = ("leaf",) if given == {"sort"} and depth is None else request.layers
     with call.listener.no_data():
@@ -272,7 +273,10 @@ def layers(
     return replace(survey, files=folder.files)
 
 
-def _check(model: ModelRequest, request: LayersRequest, output: CostPage) -> None:
+def _check(call: VerbCall, model: ModelRequest, request: LayersRequest, output: CostPage) -> None:
+    useless = [] if request.measure else sorted({"device", "dtype"} & {*call.given})
+    if useless and not model.name.endswith(IN_MEMORY):  # which is on its device anyway
+        raise RequestError(f"`{useless[0]}` has no effect without `measure`", "add `measure`")
     if request.sort == "time" and not request.measure:
         raise RequestError("`sort='time'` needs times, and no layer was run", "add `measure`")
     if request.measure and model.is_file:
@@ -300,11 +304,11 @@ def _measure(
         measured, whole = measure_model(
             model, rows, shape, request.batch_size, backward=request.backward, step=bar.step
         )
-    if whole.unscaled_seconds < _CLEAR * whole.seconds:
-        part = whole.unscaled_seconds / whole.seconds
-        call.warn(
-            f"the machine was busy: without interruptions, the layers took {part:.0%} of a whole "
-            "pass; hookcli spread the rest evenly, so repeat it on a quiet machine"
+    part = whole.unscaled_seconds / max(whole.seconds, 1e-9)
+    if part < _CLEAR and whole.seconds > _SHORT:
+        call.say(
+            f"the machine was busy: without interruptions, the layers took {part:.0%} of a pass; "
+            "the rest is spread over them evenly"
         )
     return tuple(measured), whole
 
