@@ -378,7 +378,7 @@ def measure_model(
     source, target = factors.new_empty(2, size, dtype=torch.uint8)
     product = 2 * side**3 / clock.find_best(lambda: torch.mm(factors, factors))
     copy = 2 * size / clock.find_best(lambda: target.copy_(source))
-    path, index = memory.worst
+    (path, index), infos = memory.worst, {each.module_path: each for each in layers}
     measured = Measurement(
         device=loaded.info.device,
         dtype=str(pixels.dtype).removeprefix("torch."),
@@ -389,7 +389,7 @@ def measure_model(
         backward_seconds=plain[1] if backward else None,
         hook_seconds=times[0].hooks,
         peak_mb=max(memory.peaks.values()) / 1e6,
-        peak_call=Call(next(each for each in layers if each.module_path == path), index).id,
+        peak_call=Call(infos[path], index).id,
         weights_mb=memory.weights / 1e6,
         best_flops_per_second=product,
         best_bytes_per_second=copy,
@@ -401,7 +401,8 @@ def measure_model(
         is_first = row.order not in orders  # of the tensors of the call
         key = row.module_path, orders.setdefault(row.order, len(orders))
         if is_first and key in times[0].own and (key, False) in memory.marks:
-            figures = _describe(key, memory, times, modules[key[0]], product / copy)
+            leaf = modules[key[0]] if infos[key[0]].is_leaf else None
+            figures = _describe(key, memory, times, leaf, product / copy)
             row = replace(row, **figures)  # noqa: PLW2901
         found.append(row)
     return found, measured
@@ -430,7 +431,7 @@ def _measure_times(
 
 
 def _describe(
-    key: _Key, memory: _Memory, times: Sequence[_Times], module: nn.Module, ridge: float
+    key: _Key, memory: _Memory, times: Sequence[_Times], leaf: nn.Module | None, ridge: float
 ) -> dict[str, Any]:
     """Return the fields that a call adds to its row.
 
@@ -438,8 +439,10 @@ def _describe(
     """
     seconds, start, end = times[0].whole[key], memory.marks[key, True], memory.marks[key, False]
     flops = None if end.uncounted > start.uncounted else end.flops - start.flops
-    moved = start.size + end.size + _bytes_of([*module.parameters()])
-    bound = "arithmetic" if flops and flops > ridge * moved else "memory"
+    bound = ""
+    if leaf is not None and flops is not None:
+        moved = start.size + end.size + _bytes_of([*leaf.parameters()])
+        bound = "arithmetic" if flops > ridge * moved else "memory"
     return {
         "seconds": seconds,
         "own_seconds": times[0].own[key],
@@ -448,5 +451,5 @@ def _describe(
         "workspace_mb": max(0, memory.needs[key] - max(start.live, end.live)) / 1e6,
         "peak_mb": memory.peaks[key] / 1e6,
         "flops_per_second": flops / seconds if flops and seconds else None,
-        "bound": "" if flops is None or any(module.children()) else bound,
+        "bound": bound,
     }
