@@ -1054,8 +1054,15 @@ def layers(
     layers: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     ops: bool | None = None,
-    sort: Literal['calls', 'flops', 'params', 'memory', 'name'] | None = None,
+    sort: Literal['calls', 'flops', 'params', 'memory', 'name', 'time'] | None = None,
     depth: int | None = None,
+    measure: bool | None = None,
+    batch_size: int | None = None,
+    backward: bool | None = None,
+    out: _Path | None = None,
+    overwrite: bool | None = None,
+    device: str | float | None = None,
+    dtype: Literal['float32', 'float16', 'bfloat16'] | None = None,
     size: int | None = None,
     bands: Any | None = None,
     mean: Any | None = None,
@@ -1069,14 +1076,22 @@ def layers(
 
     A trap is a reason why a simple hook on a layer would mislead. hookcli loads no weights and
     computes no values, but runs a file such as net.onnx once. A multiply-add counts as two FLOPs.
+    With --measure, hookcli runs the model on random pixels, with random weights.
 
     Args:
         layers: Layers to observe; FORM is explained below.  [default: all]
         exclude: Layers to leave out.
         ops: Also list operations between modules, such as additions.
-        sort: Order of the leaves: calls, flops, params, memory or name.  [default: calls]
+        sort: Order of the leaves: calls, flops, params, memory, name or time.  [default: calls]
         depth: Depth of the tree.  [default: 2 for more than 60 rows]
+        measure: Run the model, and measure each layer's time and memory.
+        batch_size: Images in the batch.  [default: 1]
+        backward: Also measure the backward pass.
+        out: Write a page with charts into this folder.
+        overwrite: Replace the page in the folder.
         model: resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.
+        device: auto, cpu, cuda, cuda:N or mps.  [default: auto]
+        dtype: float32, float16 or bfloat16.  [default: float32]
         size: Side of the network's input, in pixels.
         bands: Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.
         mean: Mean to subtract from the colours (0 to 1); one number per band.

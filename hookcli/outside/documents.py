@@ -49,6 +49,7 @@ MOST_VALUES = 2**62  # no tensor has more values
 PARTS = "#/$defs/"  # the beginning of references within a schema
 LEFT_OUT = MappingProxyType({"left out": True})
 """The metadata of a dataclass field that is left out of JSON when it is empty."""
+_EMPTY: tuple[object, ...] = (None, (), "", {})
 
 
 def keywords(**values: object) -> Meta:
@@ -173,7 +174,7 @@ def _damaged(error: Exception) -> DamagedError:
 def to_fields(value: DataclassInstance) -> dict[str, Any]:
     """Map names of a dataclass's fields to values, in order, without empty ``LEFT_OUT`` fields."""
     found = [(name, getattr(value, name), always) for name, always in _list_fields(type(value))]
-    return {name: part for name, part, always in found if always or part}
+    return {name: part for name, part, always in found if always or part not in _EMPTY}
 
 
 @functools.cache

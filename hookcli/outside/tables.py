@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from hookcli.outside import escape
+from hookcli.outside.documents import LEFT_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,8 +24,17 @@ def column_names(kind: type[DataclassInstance]) -> list[str]:
 
 
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
-    """Return rows as CSV with a header. A shape becomes ``1x64x56x56``. None is an empty cell."""
-    names = column_names(kind)
+    """Return rows as CSV with a header. A shape becomes ``1x64x56x56``. None is an empty cell.
+
+    A ``LEFT_OUT`` column is left out if all its cells are empty.
+    """
+    rows = rows if isinstance(rows, (list, tuple)) else [*rows]
+    optional = {each.name for each in dataclasses.fields(kind) if each.metadata == LEFT_OUT}
+    names = [
+        name
+        for name in column_names(kind)
+        if name not in optional or any(getattr(row, name) not in (None, "") for row in rows)
+    ]
     lines = ([_cell(getattr(row, name)) for name in names] for row in rows)
     return render_lines(chain([names], lines))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
-from hookcli.outside.documents import AtLeastOne, Axes, Distance, Share, Whole, keywords
+from hookcli.outside.documents import LEFT_OUT, AtLeastOne, Axes, Distance, Share, Whole, keywords
 from hookcli.records.statistics import Statistics
 
 ModuleType: TypeAlias = Annotated[
@@ -134,9 +134,23 @@ class SurveyRow:
             attention, two per multiply-add; null if hookcli cannot count all of them.
         calls: the number of calls of the module in one forward pass.
         traps: the reasons why a simple hook on this layer gives wrong or misleading results.
-        share: the row's share, from 0 to 1, of the model's operations, or of its parameters or
-            output bytes if the listing is sorted by these; null if unknown.
+        share: the row's share, from 0 to 1, of the model's operations, or of its time with
+            ``--measure``, or of its parameters, output bytes or operations if the listing is sorted
+            by these; null if unknown.
         counted_flops: the operations that hookcli counted, even if it cannot count all of them.
+        seconds: only with ``--measure``, as are the figures below, which are for the batch and
+            missing if unknown, and for a call's second and further tensors: the median time of the
+            forward pass of the call, with its parts.
+        own_seconds: the time outside of the call's parts, such as for additions between them.
+        backward_seconds: the median time of the backward pass of the call, with its parts.
+        batch_output_mb: the size of all tensors that the call returned, in 1e6 bytes.
+        workspace_mb: the most memory, in 1e6 bytes, that the call needed for a while, besides what
+            was there before it or remains after it.
+        peak_mb: the running total, weights included, in 1e6 bytes, where it was highest while the
+            call ran, forward or backward.
+        flops_per_second: the operations of the call divided by ``seconds``.
+        bound: what limits a leaf layer on this machine at best: ``arithmetic``, or the bandwidth of
+            the ``memory``.
     """
 
     order: AtLeastOne | None
@@ -152,6 +166,50 @@ class SurveyRow:
     traps: tuple[str, ...]
     share: Share | None = None
     counted_flops: Whole | None = None
+    seconds: Distance | None = field(default=None, metadata=LEFT_OUT)
+    own_seconds: Distance | None = field(default=None, metadata=LEFT_OUT)
+    backward_seconds: Distance | None = field(default=None, metadata=LEFT_OUT)
+    batch_output_mb: Distance | None = field(default=None, metadata=LEFT_OUT)
+    workspace_mb: Distance | None = field(default=None, metadata=LEFT_OUT)
+    peak_mb: Distance | None = field(default=None, metadata=LEFT_OUT)
+    flops_per_second: Distance | None = field(default=None, metadata=LEFT_OUT)
+    bound: str = field(default="", metadata=LEFT_OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a batch of random pixels cost a model on this machine, without the time of hooks.
+
+    Attributes:
+        device: torch's name of the device.
+        dtype: torch's name of the dtype of the pixels.
+        batch_size: the number of images in the batch.
+        threads: the number of threads of torch on the CPU.
+        seconds: the median time of a forward pass without hooks on layers.
+        unscaled_seconds: the sum of the calls' own times before hookcli scaled them to add up to
+            ``seconds``; it is less on a busy machine, whose interruptions a median leaves out.
+        backward_seconds: the median time of a backward pass without hooks; null without one.
+        hook_seconds: the time of the hooks of one call, which the figures leave out.
+        peak_mb: the highest running total of the memory of weights and tensors, in 1e6 bytes.
+        peak_call: the innermost call that ran when the running total was highest.
+        weights_mb: the memory of parameters and buffers, in 1e6 bytes.
+        best_flops_per_second: the best of several products of matrices on this machine.
+        best_bytes_per_second: the bytes read and written per second by the best of several copies.
+    """
+
+    device: str
+    dtype: str
+    batch_size: AtLeastOne
+    threads: AtLeastOne
+    seconds: Distance
+    unscaled_seconds: Distance
+    backward_seconds: Distance | None
+    hook_seconds: Distance
+    peak_mb: Distance
+    peak_call: str
+    weights_mb: Distance
+    best_flops_per_second: Distance
+    best_bytes_per_second: Distance
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,15 @@ from typing import Annotated
 from hookcli.outside.documents import LEFT_OUT, Axes, Document, Rows, keywords
 from hookcli.records.attention_records import AttentionRow
 from hookcli.records.pictures import HeatPicture
-from hookcli.records.rows import CatalogEntry, ChannelRow, FileRow, LayerRow, ModelTotal, SurveyRow
+from hookcli.records.rows import (
+    CatalogEntry,
+    ChannelRow,
+    FileRow,
+    LayerRow,
+    Measurement,
+    ModelTotal,
+    SurveyRow,
+)
 from hookcli.records.shared_fields import (
     Command,
     Findings,
@@ -69,12 +77,14 @@ class LayersDocument(Document):
         total: the cost of the whole model for one image.
         layers: the layers in the order in which calls start, or in the order of ``--sort``; layers
             that the model never calls come last.
+        measured: what a batch cost on this machine; present only with ``--measure``.
     """
 
     model: str
     input_shape: Axes
     total: ModelTotal
     layers: Rows[SurveyRow]
+    measured: Measurement | None = field(default=None, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ GUESSES = """\
 2 | extract resnet18 cat.png | hookcli inspect resnet18 cat.png --save tensors
 2 | nan net.py:make cat.png | hookcli inspect net.py:make cat.png --layers all --fail-on nan,inf
 2 | prune resnet18 cat.png | hookcli inspect resnet18 cat.png --prune conv=0.3
-2 | time resnet18 cat.png | hookcli inspect resnet18 cat.png --time
-2 | profile net.py:make | hookcli layers net.py:make --sort flops, or hookcli inspect net.py:make photo.jpg --time
+2 | time resnet18 | hookcli layers resnet18 --measure
+2 | profile net.py:make | hookcli layers net.py:make --measure
 2 | summary resnet18 | hookcli layers resnet18
 2 | umap resnet18 photos | hookcli map resnet18 photos
 2 | onnx resnet18 cat.png | hookcli compare resnet18 cat.png --against onnx

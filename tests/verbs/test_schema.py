@@ -274,7 +274,10 @@ def test_a_document_that_lacks_a_field_or_has_one_more_is_refused():
         ("ImageResult", name)
         for name in ("part", "intensities", "other_scores", "other_unedited_scores")
     }
-    assert sometimes == computed | others | in_memory
+    figures = {"seconds", "own_seconds", "backward_seconds", "batch_output_mb", "workspace_mb"}
+    figures |= {"peak_mb", "flops_per_second", "bound"}
+    measured = set(itertools.product(("SurveyRow", "layers.jsonl"), figures))
+    assert sometimes == computed | others | in_memory | measured | {("layers", "measured")}
 
 
 def test_every_object_and_every_field_says_what_it_is():

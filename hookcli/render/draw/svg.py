@@ -45,11 +45,11 @@ class Chart:
     def caption(self, y: float, text: str) -> None:
         self.axis.append(f'<text x="{LEFT}" y="{y:.0f}" class="caption">{text}</text>')
 
-    def bar(self, x: float, y: float, base: float) -> None:
+    def bar(self, x: float, y: float, base: float, kind: str = "") -> None:
         width = min(self.step * 0.7, _MOST_BAR)
         self.parts.append(
             f'<rect x="{x - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" '
-            f'height="{base - y:.1f}" class="bar"/>'
+            f'height="{base - y:.1f}" class="{f"bar {kind}".rstrip()}"/>'
         )
 
     def draw(
