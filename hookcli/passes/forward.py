@@ -32,7 +32,7 @@ from hookcli.hooks.change import change_input_gradients
 from hookcli.hooks.gradients import NOT_NEEDED, need_gradients, observe_gradients
 from hookcli.hooks.observe import observe, reading
 from hookcli.passes.call import call_backward
-from hookcli.passes.judge_cams import Judge, blur, randomise_top
+from hookcli.passes.judge_cams import Judge, randomise_top
 from hookcli.passes.runner import Batch
 from hookcli.records.calls import OPERATION, Call, LayerInfo
 from hookcli.records.edit_effects import EditEffects
@@ -357,7 +357,7 @@ def _judge(settings: BackwardSettings, heat: Heat, pixels: Tensor, scorer: Score
     others = _find_cams(heat.image, observer, size, cams, heat.score, wanted)
     maps = (h.values for h in others if h.call and (wanted.cam_mean or h.call.id == call.id))
     other = next(filter(_is_drawn, maps), None)
-    judge = Judge(runner, scorer.judge, scorer.call, pixels, blur(pixels))
+    judge = Judge.of(runner, scorer, pixels)
     test = judge.test(heat.values, other)
     scores = (*test.deletion, *test.insertion, *test.random, *test.randomised)
     return replace(heat, test=test) if all(map(math.isfinite, scores)) else heat

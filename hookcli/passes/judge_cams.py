@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,27 +20,31 @@ from hookcli.passes.runner import Batch
 from hookcli.records.pictures import CAM_STEPS, RANDOM_MAPS, CamTest, gain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
     from torch import nn
 
+    from hookcli.networks.scores import Scorer
     from hookcli.passes.eager import EagerRunner
-    from hookcli.records.calls import Call
 
-_LIMIT = 2.015  # of Student's t with five degrees of freedom, exceeded in 5 of 100 cases
 _SIGMA = 20  # the blur's standard deviation is the shorter side divided by this
 _BATCH = 10  # pictures in a forward pass
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Scores pictures that are partly blurred: ``score(values)`` of one image, as the run's."""
+    """Scores pictures that are partly blurred."""
 
     runner: EagerRunner
-    score: Callable[[object], float]
-    call: Call | None  # as in ``Scorer``
+    scorer: Scorer
     pixels: Tensor  # (1, …, H, W)
     blurred: Tensor
+    ends: tuple[float, ...] = ()  # the scores of both
+
+    @classmethod
+    def of(cls, runner: EagerRunner, scorer: Scorer, pixels: Tensor) -> Judge:
+        judge = cls(runner, scorer, pixels, blur(pixels))
+        return replace(judge, ends=(*judge._score([pixels, judge.blurred]),))
 
     def test(self, cam: Tensor, randomised: Tensor | None) -> CamTest:
         """Test a map (h, w), beside random maps and the map (h, w) of a randomised model.
@@ -61,8 +64,7 @@ class Judge:
             deletion=deleted,
             insertion=self._curve(cam, inserts=True),
             random=tuple(sum(values) / len(values) for values in zip(*curves, strict=True)),
-            # the mean is known to be 0, since a random map upside down is as likely
-            chance=_LIMIT * math.sqrt(sum(each**2 for each in gains) / len(gains)),
+            chance=max(map(abs, gains)),  # the negative of a random map has the negative gain
             randomised=() if randomised is None else self._curve(randomised),
         )
 
@@ -77,18 +79,19 @@ class Judge:
         first, second = self.pixels, self.blurred
         if inserts:
             first, second = second, first
-        shares = (round(step * len(order) / CAM_STEPS) for step in range(CAM_STEPS + 1))
-        return tuple(self._score(torch.where(rank < share, second, first) for share in shares))
+        shares = (round(step * len(order) / CAM_STEPS) for step in range(1, CAM_STEPS))
+        between = self._score([torch.where(rank < share, second, first) for share in shares])
+        start, end = reversed(self.ends) if inserts else self.ends
+        return start, *between, end
 
-    def _score(self, pictures: Iterable[Tensor]) -> Iterator[float]:
-        waiting = list(pictures)
+    def _score(self, waiting: list[Tensor]) -> Iterator[float]:
         size = 1 if self.runner.alone else _BATCH
         for start in range(0, len(waiting), size):
             part = waiting[start : start + size]
             batch = Batch([""] * len(part), torch.cat(part))
-            with reading(self.runner.module, self.call) as read:
+            with reading(self.runner.module, self.scorer.call) as read:
                 values = read(replace(self.runner, layers=()).run(batch, lambda *_: None).output)
-            yield from (self.score(row_of(values, row)) for row in range(len(part)))
+            yield from (self.scorer.judge(row_of(values, row)) for row in range(len(part)))
 
 
 def blur(pixels: Tensor) -> Tensor:

@@ -116,8 +116,8 @@ def list_focused(grid: Grid) -> list[tuple[int, float | None]]:
 
 
 CAM_STEPS = 10  # shares of the places that a test of a map blurs, one after the other
-RANDOM_MAPS = 5  # beside each map that is tested
-CAM_PASSES = (CAM_STEPS + 1) * (2 * RANDOM_MAPS + 3)  # pictures that a test shows to the model
+RANDOM_MAPS = 9  # beside each map that is tested
+CAM_PASSES = 2 + (CAM_STEPS - 1) * (2 * RANDOM_MAPS + 3)  # pictures that a test shows the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ class CamTest:
     Attributes:
         deletion: the scores with 0, 10, … 100 % of the places blurred.
         insertion: the scores with all places blurred except for the hottest 0, 10, … 100 %.
-        random: the mean of ``deletion`` for five maps of random values, of the same size.
-        chance: the gain that one random map in twenty exceeds, estimated from the five; the gain of
-            a map is the area under ``insertion`` less the area under ``deletion``.
+        random: the mean of ``deletion`` for nine maps of random values, of the same size.
+        chance: the largest gain of the nine and of their negatives: one random map in twenty has a
+            larger one. The gain is the area under ``insertion`` less the area under ``deletion``.
         randomised: ``deletion`` for the map of the model with the weights of its top layers drawn
             again, scored by the model itself; empty if that map is blank.
     """

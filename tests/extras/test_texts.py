@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch.nn.functional import cosine_similarity
 
-from hookcli.products import heats
+from hookcli.render.draw.heatmap import draw_heat
 from tests.conftest import PHOTOS
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -40,13 +40,13 @@ def plain_cam(layer, forward, text):
 @pytest.fixture
 def drawn(monkeypatch):
     """The maps that are drawn, scaled to 1."""
-    maps, draw = [], heats.draw_heat
+    maps = []
 
     def keep(seen, values, heading, box=None):
         maps.append(torch.tensor(values).relu() / values.max())
-        return draw(seen, values, heading, box)
+        return draw_heat(seen, values, heading, box)
 
-    monkeypatch.setattr(heats, "draw_heat", keep)
+    monkeypatch.setattr("hookcli.products.heats.draw_heat", keep)
     return maps
 
 

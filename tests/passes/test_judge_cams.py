@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from hookcli.networks.scores import Scorer, ScoreTensor
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.judge_cams import Judge, blur, randomise_top
+from hookcli.records.images import Score
 from hookcli.records.pictures import area
 from tests.verbs.test_gradients import document
 
@@ -32,10 +34,10 @@ def judge():
     pixels = (board[:, None] * board[None]).expand(1, 3, 64, 64).clone()
     runner = EagerRunner(Corner().eval(), ())
 
-    def score(output: Any) -> float:
-        return float(output[0])
+    def score(output: Any) -> ScoreTensor:
+        return ScoreTensor(output[0], Score("sum", None))
 
-    return Judge(runner, score, None, pixels, blur(pixels))
+    return Judge.of(runner, Scorer(score, (score,)), pixels)
 
 
 def test_a_map_of_what_the_score_depends_on_takes_it_first(judge):

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch.nn.functional import cosine_similarity, interpolate, relu
 
+from hookcli.render.draw.heatmap import draw_heat
 from tests.verbs.test_gradients import document
 
 NETS = """
@@ -178,12 +179,9 @@ def test_the_mean_of_several_layers_is_one_map(run, nets, monkeypatch):
 
     def keep(seen, values, heading, box=None):
         drawn.append(torch.tensor(values))
-        return draw(seen, values, heading, box)
+        return draw_heat(seen, values, heading, box)
 
-    from hookcli.products import heats
-
-    draw = heats.draw_heat
-    monkeypatch.setattr(heats, "draw_heat", keep)
+    monkeypatch.setattr("hookcli.products.heats.draw_heat", keep)
     words = ("--cam", "conv,deep", "--cam-mean", "--target", "1")
     found, _ = gradients(run, "Pooled", *words)
     (heat,) = found["heats"]
@@ -229,6 +227,6 @@ def test_an_ablation_scores_classes_alone(run, nets):
 def test_the_plan_counts_the_passes_that_test_maps(run, nets):
     words = ("--cam", "conv,deep", "--target", "0", "--target", "1", "--dry-run")
     ended = run("gradients", "nets.py:Pooled", "a.npy", *words, *PLAIN)
-    assert "572 forward passes to test Grad-CAMs" in ended.err
+    assert "764 forward passes to test Grad-CAMs" in ended.err
     ended = run("gradients", "nets.py:Pooled", "a.npy", *words, "--no-judge", *PLAIN)
     assert "to test" not in ended.err
