@@ -70,15 +70,9 @@ class EagerRunner(Runner):
     def of(cls, loaded: LoadedModel, layers: Sequence[LayerInfo], at: str = "output") -> Self:
         device = next((each.device for each in loaded.module.parameters()), loaded.info.device)
         dtype = getattr(torch, loaded.info.dtype)
-        libraries = partial(loaded.source.list_versions, loaded.module)
+        versions = partial(loaded.source.list_versions, loaded.module)
         return cls(
-            loaded.module,
-            layers,
-            at,
-            loaded.inputs,
-            device=device,
-            dtype=dtype,
-            libraries=libraries,
+            loaded.module, layers, at, loaded.inputs, device=device, dtype=dtype, libraries=versions
         )
 
     @property

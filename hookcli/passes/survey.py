@@ -276,8 +276,7 @@ def _survey_graph(
 ) -> tuple[Survey, tuple[int, ...]]:
     check_graph_request(request)
     runner, described = open_graph(request)
-    chosen = runner.choosing(forms, exclude)
-    layers = chosen.layers
+    layers = runner.choosing(forms, exclude).layers
     if operations:
         layers = add_operations(layers, runner.operations)
     wanted = {layer.module_path: layer for layer in layers}
