@@ -172,8 +172,7 @@ def split_images(count: int) -> list[NDArray[np.int64]]:
         )
     if count <= MOST_EXACT:
         return [np.arange(count)]
-    order = np.random.default_rng(0).permutation(count)
-    return np.array_split(order, -(-count // BATCH))
+    return np.array_split(np.random.default_rng(0).permutation(count), -(-count // BATCH))
 
 
 def _match_images(a: Sequence[SavedCall], b: Sequence[SavedCall]) -> list[list[str]]:
