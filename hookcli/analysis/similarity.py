@@ -152,12 +152,11 @@ def compare_layers(
         ) from error
     names = [calls[number].call_id for number in written]
     middle = sum(number < len(a) for number in written)
-    ckas = products[:middle, middle:] if b else products
     return LayerSimilarity(
         tuple(names[:middle]),
         tuple(names[middle:] if b else names),
         tuple(call.call_id for number, call in enumerate(calls) if number not in written),
-        ckas.clip(-1, 1),
+        (products[:middle, middle:] if b else products).clip(-1, 1),
         len(images[0]),
         max(map(len, batches)),
         is_one_run=not b,

@@ -130,8 +130,7 @@ class EagerRunner(Runner):
         return ForwardOutcome(output, called, effects, overwritten, attention)
 
     def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
-        size = self.size_of(batch.pixels)
-        edits = self.edits.changes(EditEffects(), size, len(batch.keys))
+        edits = self.edits.changes(EditEffects(), self.size_of(batch.pixels), len(batch.keys))
         pass_on = Change("output", tuple(self.layers), (), partial(_pass_on, feed, observer), True)
         with self.changed([*edits, pass_on]), torch.inference_mode():
             self.call(batch.pixels)
