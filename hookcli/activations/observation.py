@@ -78,19 +78,17 @@ def _transfer(tensors: Sequence[Tensor]) -> Iterator[list[array[float]]]:
         start = end
 
 
-def _read_record(
-    observed: Observation, image: str, row: int, rows: Sequence[_Figures]
-) -> LayerRecord:
+def _read_record(seen: Observation, image: str, row: int, rows: Sequence[_Figures]) -> LayerRecord:
     figures, channels, sketch = rows[row]
-    stats = _read_stats(observed, dict(zip(STATISTICS, figures, strict=True)))
-    change = None if observed.change is None else float(observed.change[row])
+    stats = _read_stats(seen, dict(zip(STATISTICS, figures, strict=True)))
+    change = None if seen.change is None else float(seen.change[row])
     histogram: tuple[int, ...] = ()
-    if observed.sample is not None and stats.min is not None and stats.max is not None:
-        histogram = _count_bins(observed.sample[row], stats.min, stats.max)
+    if seen.sample is not None and stats.min is not None and stats.max is not None:
+        histogram = _count_bins(seen.sample[row], stats.min, stats.max)
     return LayerRecord(
         image,
-        observed.call,
-        observed.layout,
+        seen.call,
+        seen.layout,
         stats=stats,
         channels=channels,
         histogram=histogram,
@@ -123,5 +121,4 @@ def _count_bins(sample: Tensor, low: float, high: float) -> tuple[int, ...]:
     values = values[values.isfinite()]
     if low == high or not len(values):
         return (len(values),)
-    counts = torch.histc(values.double(), _BINS, low, high)
-    return tuple(int(count) for count in counts.tolist())
+    return tuple(int(count) for count in torch.histc(values.double(), _BINS, low, high).tolist())

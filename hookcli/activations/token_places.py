@@ -220,9 +220,7 @@ def _cells(
     grid: list[int] = []
     for axis, size in reversed(list(enumerate(sizes))):
         lines, rank = torch.unique(rest % size, return_inverse=True)
-        of_lines, count = _cells_of_lines_or_others(
-            lines, torch.unique(rest_of_others % size), size
-        )
+        of_lines, count = _cells_of_lines_or_rest(lines, torch.unique(rest_of_others % size), size)
         if of_lines is None or (len(lines) == count == 1 < size and axis not in collapsed):
             return None, ()
         index += of_lines[rank] * stride
@@ -233,11 +231,9 @@ def _cells(
     return cells, tuple(grid)
 
 
-def _cells_of_lines_or_others(
-    lines: Tensor, others: Tensor, size: int
-) -> tuple[Tensor | None, int]:
+def _cells_of_lines_or_rest(lines: Tensor, others: Tensor, size: int) -> tuple[Tensor | None, int]:
     if len(lines) == 1 < len(others) and bool((others == lines).any()):
-        of_others, count = _cells_of_lines_or_others(others, others, size)
+        of_others, count = _cells_of_lines_or_rest(others, others, size)
         return (None if of_others is None else of_others[others == lines]), count
     of_lines, count = _cells_of_lines(lines, size)
     if of_lines is None:  # if the model flips the image, a token's position is its last pixel

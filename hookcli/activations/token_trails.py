@@ -130,8 +130,7 @@ class TokenTrails:
     def __init__(self, pixels: Tensor, learned: Sequence[object]) -> None:
         self._sizes = tuple(pixels.shape[2:])
         self._trails: MutableMapping[Tensor, Trail] = WeakIdKeyDictionary()
-        count = math.prod(self._sizes)
-        each = torch.arange(1, count + 1, dtype=torch.int32, device=pixels.device)
+        each = torch.arange(1, math.prod(self._sizes) + 1, dtype=torch.int32, device=pixels.device)
         self._learned: MutableMapping[Tensor, None] = WeakIdKeyDictionary()
         self._learned.update({part: None for part in tensors_in(learned) if part is not pixels})
         self._collapsed: set[int] = set()
@@ -156,8 +155,7 @@ class TokenTrails:
         call = read_call(function, args, kwargs, output)
         places = self._follow(call)
         if call.name not in FUSED:
-            operation = name_operation(function)
-            self.shares.follow(operation, call.tensors, call.outputs, self._summed)
+            self.shares.follow(name_operation(function), call.tensors, call.outputs, self._summed)
         self.saw_softmax = self.shares.weighs_unknown
         if places is not None:
             self.shares.begin([] if call.name in FUSED else call.outputs, self._keys)

@@ -39,8 +39,7 @@ class Components:
 
 def split_rows(features: Features) -> Iterator[Features]:
     """Yield features (rows, C) in blocks of up to 4096 rows, so that float64 copies are small."""
-    for start in range(0, max(1, len(features)), _ROWS):
-        yield features[start : start + _ROWS]
+    yield from (features[start : start + _ROWS] for start in range(0, max(1, len(features)), _ROWS))
 
 
 def find_components(blocks: Iterable[Features], count: int) -> Components:
@@ -111,8 +110,7 @@ def _find_leading(
             if step % _CHECKED == _CHECKED - 1:
                 values, inner = np.linalg.eigh(basis.T @ (matrix @ basis))
                 values, vectors = values[::-1][:count], basis @ inner[:, ::-1][:, :count]
-                wrong = np.linalg.norm(matrix @ vectors - vectors * values)
-                if wrong <= _EXACT * abs(values[0]):
+                if np.linalg.norm(matrix @ vectors - vectors * values) <= _EXACT * abs(values[0]):
                     return values, vectors
     values, vectors = np.linalg.eigh(matrix)
     return values[::-1][:count], vectors[:, ::-1][:, :count]

@@ -114,5 +114,4 @@ def _show(label: object) -> str:
 
 
 def count_labels(labels: Mapping[str, str]) -> dict[str, int]:
-    counts = Counter(labels.values())
-    return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    return dict(sorted(Counter(labels.values()).items(), key=lambda each: (-each[1], each[0])))

@@ -272,8 +272,6 @@ def map_images(
 
 
 def list_neighbours(names: Sequence[str], neighbours: Neighbours) -> Iterator[NeighbourRow]:
-    for name, indices, distances in zip(
-        names, neighbours.places, neighbours.distances, strict=True
-    ):
-        for rank, (index, distance) in enumerate(zip(indices, distances, strict=True), 1):
+    for name, places, distances in zip(names, neighbours.places, neighbours.distances, strict=True):
+        for rank, (index, distance) in enumerate(zip(places, distances, strict=True), 1):
             yield NeighbourRow(name, rank, names[index], float(distance))

@@ -45,9 +45,7 @@ def copy_pictures(
         for each in known.thumbnails
         if shown.intersection(each.images) and _copy(run, folder, each.file)
     )
-    copied = (
-        image if _copy(run, folder, image.seen) else replace(image, seen="") for image in images
-    )
+    copied = (each if _copy(run, folder, each.seen) else replace(each, seen="") for each in images)
     return ImagePictures(tuple(copied), thumbnails)
 
 

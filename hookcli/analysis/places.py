@@ -221,8 +221,7 @@ def match_places(a: Features, b: Features) -> Matches:
         larger = products.max(0) > best_back
         backward[larger] = start + products.argmax(0)[larger]
         best_back[larger] = products.max(0)[larger]
-    mutual = backward[forward] == np.arange(len(one))
-    return Matches(forward, best.clip(-1, 1), mutual)
+    return Matches(forward, best.clip(-1, 1), backward[forward] == np.arange(len(one)))
 
 
 def _normalize(features: Features | Floats) -> Floats:
@@ -305,13 +304,10 @@ def answer_matches(
     columns |= {"similarity": matches.similarity, "mutual": matches.is_mutual}
     values = np.where(kept, matches.similarity, np.nan)
     marks = tuple(middle_of(place, one.grid) for place in chosen)
-    others = tuple(
-        middle_of(int(matches.places[place]), two.grid) for place in chosen if kept[place]
-    )
-    back = PlacesRow(call.call_id, images[1], *two.grid)
+    back = tuple(middle_of(int(matches.places[place]), two.grid) for place in chosen if kept[place])
     return (
         Answered(one, row, columns, kept, values=values, marks=marks),
-        Answered(two, back, {}, marks=others),
+        Answered(two, PlacesRow(call.call_id, images[1], *two.grid), {}, marks=back),
     )
 
 
@@ -345,8 +341,7 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
             arrays[f"{number}.front"] = np.array([basis.foreground.threshold, sign])
         for prefix, components in parts.items():
             for name in _ARRAYS:
-                array = np.ascontiguousarray(getattr(components, name))
-                arrays[f"{number}.{prefix}{name}"] = array
+                arrays[f"{number}.{prefix}{name}"] = np.ascontiguousarray(getattr(components, name))
     return save(arrays, {_LAYERS: json.dumps([reversible(call_id) for call_id in bases])})
 
 

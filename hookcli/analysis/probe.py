@@ -170,8 +170,7 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
     known = np.array(labels)
     predicted = np.empty_like(known)
     shares = []
-    split = StratifiedKFold(folds, shuffle=True, random_state=0)
-    for train, test in split.split(features, known):
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=0).split(features, known):
         fitted, tested = features[train], features[test]
         for start in range(0, features.shape[1], _COLUMNS):
             columns = slice(start, start + _COLUMNS)

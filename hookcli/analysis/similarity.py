@@ -152,12 +152,11 @@ def compare_layers(
         ) from error
     names = [calls[number].call_id for number in written]
     middle = sum(number < len(a) for number in written)
-    ckas = products[:middle, middle:] if b else products
     return LayerSimilarity(
         tuple(names[:middle]),
         tuple(names[middle:] if b else names),
         tuple(call.call_id for number, call in enumerate(calls) if number not in written),
-        ckas.clip(-1, 1),
+        (products[:middle, middle:] if b else products).clip(-1, 1),
         len(images[0]),
         max(map(len, batches)),
         is_one_run=not b,
@@ -172,8 +171,7 @@ def split_images(count: int) -> list[NDArray[np.int64]]:
         )
     if count <= MOST_EXACT:
         return [np.arange(count)]
-    order = np.random.default_rng(0).permutation(count)
-    return np.array_split(order, -(-count // BATCH))
+    return np.array_split(np.random.default_rng(0).permutation(count), -(-count // BATCH))
 
 
 def _match_images(a: Sequence[SavedCall], b: Sequence[SavedCall]) -> list[list[str]]:

@@ -68,9 +68,8 @@ class RayCluster:
             return self._ray.get(call)
         except self._lost as error:
             if getattr(error, "actor_init_failed", False):
-                reason = text_of(error).splitlines()[-1].strip()
                 raise ModelError(
-                    f"a worker could not be started: {reason}",
+                    f"a worker could not be started: {text_of(error).splitlines()[-1].strip()}",
                     "every node needs the same versions of torch, Python and this package",
                 ) from error
             raise LostWorkerError from error

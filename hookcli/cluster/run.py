@@ -95,8 +95,7 @@ def _pin_model(settings: RunSettings, model: PreparedModel) -> RunSettings:
     request, loaded = settings.config.run, model.loaded
     pinned = pin_weights(loaded.source, request.model, loaded.info.weights)
     pinned = replace(pinned, device=loaded.info.device.partition(":")[0])
-    config = replace(settings.config, run=replace(request, model=pinned))
-    return replace(settings, config=config)
+    return replace(settings, config=replace(settings.config, run=replace(request, model=pinned)))
 
 
 def _run_chunks(pool: WorkerPool, merger: _Merger) -> Iterator[ChunkResult]:

@@ -169,8 +169,7 @@ def pair_ids(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, str]]:
     for call_id in ("", *a):
         if call_id:
             yield call_id, call_id if call_id in others else ""
-        for single in following.get(call_id, ()):
-            yield "", single
+        yield from (("", single) for single in following.get(call_id, ()))
 
 
 def list_changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ChangedFact]:
@@ -270,9 +269,7 @@ def _match_images(a: ComparedRun, b: ComparedRun) -> list[tuple[str, str]]:
 
 
 def _some(names: Collection[str]) -> str:
-    if not names:
-        return "none"
-    return f"{next(iter(names))!r}" + and_more(len(names) - 1)
+    return "none" if not names else f"{next(iter(names))!r}" + and_more(len(names) - 1)
 
 
 def _measure_pair(

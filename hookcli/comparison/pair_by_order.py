@@ -118,10 +118,9 @@ def _split(
     taken = {*pairs.values()}
     in_a = [each for each in a if each in taken]
     in_b = [each for each in b if each in pairs]
-    blocks = _match(in_a, [pairs[each] for each in in_b])
     ends = [
         (a.index(in_a[block.a + n]), b.index(in_b[block.b + n]))
-        for block in blocks
+        for block in _match(in_a, [pairs[each] for each in in_b])
         for n in range(block.size)
     ]
     starts = [(0, 0), *((one + 1, two + 1) for one, two in ends)]

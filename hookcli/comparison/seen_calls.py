@@ -154,8 +154,7 @@ class SeenCalls:
         if self.graph is not None and a.shape != b.shape and is_same(a, b):
             b = b.reshape(a.shape)  # exporters merge several reshapes
         axis = self.axis_of(partner)
-        pair = (self.a[partner].tensor, self.b[call_id].tensor)
-        floor = find_floor(pair, of_channels=True)
+        floor = find_floor((self.a[partner].tensor, self.b[call_id].tensor), of_channels=True)
         distance = measure_arrays(a, b, axis, floor) if a.shape == b.shape else None
         if (distance is None or distance.rel_l2 > FAR) and (axes := find_axes(a, b)):
             self.axes[partner] = axes
@@ -274,15 +273,11 @@ class SeenCalls:
         return float("inf") if known is None else measure_flat(known, values)
 
     def _align(
-        self,
-        key: tuple[str, int],
-        calls: Mapping[int, list[str]],
-        missing: int,
-        values: TensorArray,
+        self, key: tuple[str, int], calls: Mapping[int, list[str]], absent: int, values: TensorArray
     ) -> int:
         """Return which call of a layer in A, by index, is the counterpart of a call of B.
 
-        B may call the layer less often than A: B lacks ``missing`` of the ``calls``, the ids of A's
+        B may call the layer less often than A: B lacks ``absent`` of the ``calls``, the ids of A's
         calls by call index. ``key`` is the module path and index in B; ``values`` is B's output.
         """
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
@@ -293,7 +288,7 @@ class SeenCalls:
             free = [each for each in calls if each not in taken]
             near = [(min(self._distance(one, values) for one in calls[n]), n) for n in free]
             distance, nearest = min(near, default=(FAR, 0))
-            self._aligned[key] = nearest if distance < FAR else index + missing
+            self._aligned[key] = nearest if distance < FAR else index + absent
         return self._aligned[key]
 
     def _list_unnamed(self, graph: Graph) -> list[str]:

@@ -113,8 +113,7 @@ class DiffRow:
 
 
 def find_first(rows: Iterable[DiffRow]) -> DiffRow | None:
-    failed = (row for row in rows if not row.holds)
-    return min(failed, key=lambda row: row.order, default=None)
+    return min((row for row in rows if not row.holds), key=lambda row: row.order, default=None)
 
 
 @dataclass(frozen=True, slots=True)

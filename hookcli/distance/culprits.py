@@ -151,9 +151,7 @@ def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = N
 
 def _list_limits(error: OwnError, rtol: float | None) -> list[float]:
     whole, *channels = (ROUNDING * rounding for _, rounding in error.figures)
-    if rtol is None:
-        return [whole, *channels]
-    return [rtol, *(max(rtol, each) for each in channels)]
+    return [whole, *channels] if rtol is None else [rtol, *(max(rtol, each) for each in channels)]
 
 
 def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
@@ -184,8 +182,7 @@ def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
             )
             is_few = len(others) < _FEW
             if is_few:
-                is_alike = kind.startswith(_WEIGHTED) and len(weighted) >= _FEW
-                others = weighted if is_alike else every
+                others = weighted if kind.startswith(_WEIGHTED) and len(weighted) >= _FEW else every
             is_layer = kind.startswith(_WEIGHTED) and not index
             factor = _find_factor(others) if is_layer else OUTSTANDING
             limits = [factor * (statistics.median(others) if others else 0.0)]

@@ -206,9 +206,7 @@ def _places(number: int) -> str:
     return f"{number:,} place{'' if number == 1 else 's'}"
 
 
-def _row(
-    pair: CallPair, reason: str, metric: Metric, limit: float | None, *, holds: bool
-) -> DiffRow:
+def _row(pair: CallPair, why: str, metric: Metric, limit: float | None, *, holds: bool) -> DiffRow:
     a, b, distance, first = pair.a, pair.b, pair.distance, pair.present[0]
     return DiffRow(
         rank=0,
@@ -217,7 +215,7 @@ def _row(
         other_call_id=b.call_id if b else "",
         module_type=first.module_type,
         holds=holds,
-        reason=reason,
+        reason=why,
         metric=metric,
         tolerance=limit,
         rel_l2=distance.rel_l2 if distance else None,

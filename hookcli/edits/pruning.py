@@ -84,8 +84,7 @@ class Pruning:
         for path, module in model.named_modules(remove_duplicate=False):
             if module in pruned:
                 name = f"{path}.weight" if path else "weight"
-                weight = state.pop(f"{name}_orig")
-                state[name] = weight * state.pop(f"{name}_mask")
+                state[name] = state.pop(f"{name}_orig") * state.pop(f"{name}_mask")
         return state
 
 

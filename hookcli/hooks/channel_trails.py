@@ -243,8 +243,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(trail.shape[axis] != outputs[0].shape[axis] for axis in _axes(trail)):
             if func is not torch.ops.aten.constant_pad_nd.default:
                 return {}
-            border = float(trail.max()) + 1
-            return {outputs[0]: _shrink(func(trail, args[1], border))}
+            return {outputs[0]: _shrink(func(trail, args[1], float(trail.max()) + 1))}
         return {part: _fit(trail, part.shape) for part in outputs if part.dim() == trail.dim()}
 
     def _reduce(

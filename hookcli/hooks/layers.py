@@ -217,8 +217,7 @@ def _claim(module: nn.Module) -> Channels:
         return Channels.LAST if len(module.normalized_shape) == 1 else Channels.UNKNOWN
     if isinstance(module, nn.MultiheadAttention) and module.batch_first:
         return Channels.LAST
-    bases = type(module).__mro__
-    found = [channels_of_class(base.__name__, family_of(base)) for base in bases]
+    found = [channels_of_class(base.__name__, family_of(base)) for base in type(module).__mro__]
     return next((each for each in _BY_CLASS if each in found), Channels.UNKNOWN)
 
 

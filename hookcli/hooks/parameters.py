@@ -58,6 +58,5 @@ def _list_parts(module: nn.Module) -> Iterator[Tensor]:
             yield module.get_parameter(f"{hook.name}_g")
     if "parametrizations" in module._modules and is_parametrized(module):
         for parts in module.get_submodule("parametrizations").children():
-            originals = [*parts.parameters(recurse=False)]
-            weight = max(originals, key=torch.numel, default=None)
+            weight = max([*parts.parameters(recurse=False)], key=torch.numel, default=None)
             yield from (each for each in parts.parameters() if each is not weight)

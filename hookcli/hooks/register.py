@@ -138,12 +138,7 @@ class PlacedHooks:
         self._placed.append(_PlacedHook(label, module, "_forward_pre_hooks", handle, begin(module)))
 
     def put_after(
-        self,
-        label: str,
-        module: nn.Module,
-        hook: Callable[..., object],
-        *,
-        first: bool = False,
+        self, label: str, module: nn.Module, hook: Callable[..., object], *, first: bool = False
     ) -> None:
         """Call ``hook(module, args, output)`` after each forward pass of ``module``.
 

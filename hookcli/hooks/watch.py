@@ -76,12 +76,10 @@ def watch(
                 )
             placed.put_before(layer.label, module, partial(watched.before, layer))
             # even a call that raised ends (with None), so ``running`` stays correct
-            after = partial(watched.after, layer)
-            placed.put_after(layer.label, module, after, first=ends_first)
+            placed.put_after(layer.label, module, partial(watched.after, layer), first=ends_first)
         with run_eagerly(), ExitStack() as stack:
             if operations:
-                watchable = list_watchable(model)
-                stack.enter_context(listen_to_operations(model, watchable, watched))
+                stack.enter_context(listen_to_operations(model, list_watchable(model), watched))
             yield
         placed.check()
     finally:

@@ -129,8 +129,7 @@ def _read_other(file: BinaryIO, style: ReadStyle) -> Decoded:
         raise UnidentifiedImageError
     read = read_dicom if start[128:] == b"DICM" else read_tiff
     file.seek(0)
-    page = style.page if isinstance(style.page, int) else 0
-    values, samples, pages = read(file, page)
+    values, samples, pages = read(file, style.page if isinstance(style.page, int) else 0)
     picture, found = draw(values, style, samples)
     return Decoded([picture], 1 if isinstance(style.page, int) else pages, found)
 

@@ -95,8 +95,7 @@ def scale_rows(
             scaled = np.subtract(values, found.low, dtype=np.float64)
             scaled *= 255
             scaled /= (found.high - found.low) or 1.0
-            black = 255 * samples.is_white_zero
-            np.nan_to_num(scaled, copy=False, nan=black, posinf=255, neginf=0)
+            np.nan_to_num(scaled, copy=False, nan=255 * samples.is_white_zero, posinf=255, neginf=0)
             scaled = (scaled.round() if is_seen else scaled).clip(0, 255)
         made[top : top + len(values)] = 255 - scaled if samples.is_white_zero else scaled
         top += len(values)

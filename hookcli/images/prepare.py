@@ -95,8 +95,7 @@ def release_pictures(
 
 def _describe(fitter: Fitter, content: ImageContent) -> str:
     count = max(len(content.pictures), content.frame_count)
-    note = fitter.prepare.describe(content.pictures, count)
-    return note or (
+    return fitter.prepare.describe(content.pictures, count) or (
         f"only page 0 of {content.pages}: `page` chooses others" if content.pages > 1 else ""
     )
 

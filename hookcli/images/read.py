@@ -240,9 +240,7 @@ def _is_tensor_file(file: str) -> bool:
 
 
 @functools.lru_cache(maxsize=1)  # consecutive calls read rows of one file
-def _read_tensor_file(
-    file: str, _size: int, _mtime_ns: int
-) -> tuple[str, list[tuple[str, Pixels]]]:
+def _read_tensor_file(file: str, _size: int, _mtime: int) -> tuple[str, list[tuple[str, Pixels]]]:
     with choose_filesystem(file).open_file(file) as stream:
         data = stream.read()
     if not data:
@@ -270,8 +268,7 @@ def _read_clip(folder: str, most: int, style: ReadStyle) -> ImageContent:
         try:
             read.append(_read_pictures(frame, sha256, replace(style, is_alone=True)))
         except UndecodableError as error:
-            name = Path(frame).name
-            raise UndecodableError(f"has a frame, {name!r}, that {error}") from error
+            raise UndecodableError(f"has a frame, {Path(frame).name!r}, that {error}") from error
     pictures = tuple(picture for each in read for picture in each.pictures)
     found = [each.intensities for each in read if each.intensities is not None]
     check_shared(found)

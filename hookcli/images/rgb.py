@@ -95,8 +95,7 @@ def has_natural_range(file: str) -> bool:
 
 def _is_signed(image: Image.Image) -> bool:
     """Return whether a TIFF file has signed integers of 8 bits, which Pillow reads as unsigned."""
-    tags = getattr(image, "tag_v2", {})
-    return image.mode == "L" and tags.get(_SAMPLE_FORMAT) == _SIGNED
+    return image.mode == "L" and getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT) == _SIGNED
 
 
 def values_of(image: Image.Image, low: Image.Image | None, samples: Samples) -> Array:
@@ -113,8 +112,7 @@ def _lay_on_white(image: Image.Image) -> Image.Image:
     if image.mode == "La":
         image = image.convert("LA")
     layer = image.convert("RGBA")
-    page = Image.new("RGBA", layer.size, "white")
-    return Image.alpha_composite(page, layer).convert("RGB")
+    return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
 
 
 def _convert(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:

@@ -223,8 +223,7 @@ def _find_pickle(load: str, data: BinaryIO) -> FileKind:
         return WEIGHTS if any(name.startswith(_TENSORS) for name in classes) else UNKNOWN
     made = next((name for name in foreign if not name.startswith(_NO_MODULES)), "")
     if any(name.startswith(_MODULES) for name in classes) and not texts & {*WRAPPERS[:2]}:
-        before = names[: names.index(("class", made))]
-        keys = [name for kind, name in before if kind == "text"]
+        keys = [name for kind, name in names[: names.index(("class", made))] if kind == "text"]
         model = f"{load}[{json.dumps(keys[-1], ensure_ascii=False)}]" if keys else load
         return FileKind(f"a whole model ({made})", model, f"{model}.state_dict()")
     states = (f'{load}["{key}"]' for key in WRAPPERS if key in texts)

@@ -136,8 +136,7 @@ def describe_graph(
     if is_whole:
         notes = (*notes, _NOT_SCALED)
         steps = getattr(prepare.transform, "transforms", [prepare.transform])
-        transform = torchvision.transforms.Compose([*steps, _Rounding()])
-        prepare = replace(prepare, transform=transform)
+        prepare = replace(prepare, transform=torchvision.transforms.Compose([*steps, _Rounding()]))
     if request.categories is not None:
         categories = read_categories(request.categories)
     info = ModelInfo(

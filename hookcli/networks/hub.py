@@ -133,8 +133,7 @@ class FileSource(Source):
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is None:
             return self.explain_named(request)
-        is_there = self.files.is_remote or self.find_weights()
-        return "" if is_there else f"{self.name} has no weights"
+        return "" if self.files.is_remote or self.find_weights() else f"{self.name} has no weights"
 
     def explain_named(self, request: ModelRequest) -> str:
         """Return why the library has no trained weights for this model; "" if it may have some."""

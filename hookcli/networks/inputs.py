@@ -195,8 +195,7 @@ def _match_pixels(value: object, pixels: Tensor) -> object:
 
 
 def draw_pixels(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> bytes:
-    colours = pixels[:3] if len(pixels) in (3, 4) else pixels[:1]
-    shown = _to_unit_range(colours, mean, std)
+    shown = _to_unit_range(pixels[:3] if len(pixels) in (3, 4) else pixels[:1], mean, std)
     stream = io.BytesIO()
     picture = torchvision.transforms.functional.to_pil_image(shown.nan_to_num(0).clamp(0, 1))
     picture.save(stream, "JPEG", quality=_JPEG_QUALITY)

@@ -191,9 +191,8 @@ def hold(module: nn.Module, *, copies: bool, keeps_dtype: bool) -> Iterator[str]
     With ``copies``, the block gets a deep copy of the module. With ``keeps_dtype``, a model whose
     values have several dtypes keeps them. If another thread holds the same module, hookcli waits.
     """
-    kind = type(module).__name__
     with _locks.setdefault(module, threading.RLock()):
-        name = next(n for n in _list_names(kind) if n not in _held)
+        name = next(n for n in _list_names(type(module).__name__) if n not in _held)
         _held[name] = module
         if copies:
             with ForeignCode(f"copying the {name}"):

@@ -160,8 +160,7 @@ class _ProcessorTask(Task):
         return changes
 
     def picture(self, seen: Tensor) -> Tensor:
-        flips = bool(ask(self.processor, "do_flip_channel_order"))
-        return seen.flip(0) if flips else seen
+        return seen.flip(0) if ask(self.processor, "do_flip_channel_order") else seen
 
 
 class _Backbone(_ProcessorTask, tasks.FeatureTask):
@@ -296,7 +295,6 @@ def choose_task(name: str) -> type[_ProcessorTask]:
 
 def _read_segments(found: Mapping[str, Any], categories: Sequence[str]) -> tuple[Prediction, ...]:
     labels: Tensor = found["segmentation"]
-    segments = sorted(found["segments_info"], key=lambda segment: -segment["score"])
     return tuple(
         Prediction(
             "score",
@@ -305,7 +303,7 @@ def _read_segments(found: Mapping[str, Any], categories: Sequence[str]) -> tuple
             tasks.finite(float(segment["score"])),
             box=_bounds(labels == segment["id"]),
         )
-        for segment in segments
+        for segment in sorted(found["segments_info"], key=lambda segment: -segment["score"])
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.networks.code_files import split_name
 from hookcli.networks.own_code import import_code
 from hookcli.networks.task import Aim, Part
-from hookcli.networks.tasks import find_form, name_class
+from hookcli.networks.tasks import find_form, finite, name_class
 from hookcli.outside.foreign import ForeignCode
 from hookcli.records.images import Score
 
@@ -145,9 +144,8 @@ def score_output(
         raise ModelError(f"`score={style.score!r}`: the score must be one number, as a tensor")
     word = "output" if kind == "value" else "class"
     name = "" if index is None else name_class(index, categories, word)
-    figure = float(computed.detach())
     box = None if part is None or part.box is None else (*part.box.tolist(),)
-    score = Score(kind, figure if math.isfinite(figure) else None, index, name, box)
+    score = Score(kind, finite(float(computed.detach())), index, name, box)
     scored = ScoreTensor(computed.reshape(()), score, index if part is None else part.aim)
     return require_gradient(scored) if needs_gradient else scored
 

@@ -92,8 +92,7 @@ class Smp(hub.FileSource):
                 raise ModelError(f"{name} is no model of segmentation_models_pytorch")
             config.pop("encoder_weights", None)
             arch, encoder = config.pop("_model_class").lower(), config.get("encoder_name", "")
-            builder = partial(_build, smp, arch, **config)
-            return cls(name, builder, encoder=encoder, files=files)
+            return cls(name, partial(_build, smp, arch, **config), encoder=encoder, files=files)
         arch, _, encoder = rest.partition("/")
         architectures = smp.MODEL_ARCHITECTURES_MAPPING
         if arch.lower() not in architectures:

@@ -69,8 +69,8 @@ class Classification(Task):
     def read(self, found: Tensor, categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
         rows = found.detach().float().cpu()
         if self.reading == "values":
-            return _name_best("value", rows, rows, categories)
-        return _name_best("probability", rows, find_probabilities(rows, self.reading), categories)
+            return _name_top("value", rows, rows, categories)
+        return _name_top("probability", rows, find_probabilities(rows, self.reading), categories)
 
     def score(self, found: Tensor, kind: str, target: int | None) -> Scored:
         is_value = self.reading == "values"
@@ -436,9 +436,7 @@ def find_probabilities(rows: Tensor, reading: Reading) -> Tensor:
     return torch.cat(pair, 1)
 
 
-def _name_best(
-    measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]
-) -> Predictions:
+def _name_top(measure: str, rows: Tensor, values: Tensor, categories: Sequence[str]) -> Predictions:
     best = values.topk(min(_TOP, values.shape[1]))
     categories = categories if len(categories) == values.shape[1] else ()
     ranked = zip(rows, best.values.tolist(), best.indices.tolist(), strict=True)

@@ -211,10 +211,9 @@ def _size_like(
     """
     if "num_classes" in dict(request.arguments):
         return request, outline
-    expected = _state_of(request, outline)
     counts = dict.fromkeys(
         len(tensors[key])
-        for key, wanted in _tensors_of(expected).items()
+        for key, wanted in _tensors_of(_state_of(request, outline)).items()
         if key in tensors and tensors[key].dim() and tensors[key].shape != wanted.shape
     )
     for classes in list(counts)[:3]:
@@ -223,8 +222,7 @@ def _size_like(
             resized = build_shapes(source, sized)
         except (RequestError, ModelError):
             continue
-        state = _tensors_of(_state_of(sized, resized))
-        shapes = {key: value.shape for key, value in state.items()}
+        shapes = {key: value.shape for key, value in _tensors_of(_state_of(sized, resized)).items()}
         if all(tensors[key].shape == shapes[key] for key in tensors if key in shapes):
             return sized, resized
     return request, outline
@@ -345,12 +343,10 @@ def check_fit(file: str, state: Mapping[str, Tensor], expected: Mapping[str, obj
         "of a different shape": misshaped,
         "of a different kind": changed,
     }
-    problems = [
-        f"{len(keys)} {fault} ({name_some(keys)})" for fault, keys in faults.items() if keys
-    ]
-    if problems:
+    wrong = [f"{len(keys)} {fault} ({name_some(keys)})" for fault, keys in faults.items() if keys]
+    if wrong:
         raise WeightsError(
-            f"{file} does not fit the model: {'; '.join(problems)}",
+            f"{file} does not fit the model: {'; '.join(wrong)}",
             "is it for a different model? see the names with: `hookcli.layers(MODEL)`"
             if missing or unexpected or misshaped
             else "convert them, for example by tensor.real or tensor.float(), and save them again",

@@ -47,7 +47,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     # or the beginning of the names of the tensors.
     content, sha256 = load_content(file)
     if shard := elsewhere.name_shard([file.suffix, *_list_keys(content)]):
-        raise _refuse_kind(file, shard)
+        raise _refuse(file, shard)
     part = _find_part(content, key) if key else content
     if key and not isinstance(part, (dict, list, tuple)):
         named = ", ".join(_list_sets(content)) or "none"
@@ -63,7 +63,7 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     if not tensors:
         raise WeightsError(f"{file} holds no tensors")
     if not sum(map(Tensor.numel, tensors.values())):  # ZeRO's stage 3 has the values in shards
-        raise _refuse_kind(file, elsewhere.ZERO)
+        raise _refuse(file, elsewhere.ZERO)
     others = {n: value for n, value in values if isinstance(n, str) and n not in tensors}
     return WeightsFile(tensors, _list_versions(state), note, others, sha256)
 
@@ -96,13 +96,13 @@ def _explain(file: Path, error: BaseException) -> WeightsError:
     if isinstance(error, pickle.UnpicklingError):
         kind = elsewhere.find_kind(file)
         if kind.join:
-            return _refuse_kind(file, kind)
+            return _refuse(file, kind)
         if kind in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
             kind = elsewhere.FileKind("more than tensors")
-        return _refuse_kind(file, kind, "and loading it would run its code")
+        return _refuse(file, kind, "and loading it would run its code")
     kind = elsewhere.name_shard([file.suffix]) or elsewhere.find_kind(file)
     if kind not in (elsewhere.UNKNOWN, elsewhere.WEIGHTS):
-        return _refuse_kind(file, kind)
+        return _refuse(file, kind)
     if isinstance(error, OtherArchiveError):
         what = f"{file} is no archive that torch.save wrote ({error})"
         return WeightsError(what, "load it in Python and save it again")
@@ -122,15 +122,13 @@ def _load(file: Path, stream: BufferedReader) -> object:
     if beginning == _ZIP:
         return load_archive(stream)
     if file.suffix == ".onnx":
-        raise _refuse_kind(file, elsewhere.find_kind(file))
+        raise _refuse(file, elsewhere.find_kind(file))
     if not beginning.startswith(_PICKLE):
         raise WeightsError(f"cannot read the weights {file}: torch.save did not write it")
     return torch.load(stream, map_location="cpu", weights_only=True)
 
 
-def _refuse_kind(
-    file: Path, kind: elsewhere.FileKind, why: str = "not a state dict"
-) -> WeightsError:
+def _refuse(file: Path, kind: elsewhere.FileKind, why: str = "not a state dict") -> WeightsError:
     hint = kind.join or _SAVE_WEIGHTS
     if kind.state:
         hint = f"if you trust it, save its weights: {elsewhere.save_line(file, kind.state)}"

@@ -84,8 +84,7 @@ def _is_compile_supported(device_type: object) -> object:  # loads torch's compi
 
 class _KernelType(type):
     def __instancecheck__(cls, thing: object) -> bool:
-        module = sys.modules.get(_KERNELS)
-        kernel = getattr(module, "JITFunction", cls)
+        kernel = getattr(sys.modules.get(_KERNELS), "JITFunction", cls)
         return kernel is not cls and isinstance(thing, kernel)
 
 

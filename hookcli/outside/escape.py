@@ -40,9 +40,7 @@ def for_markdown(text: str) -> str:
 def for_page(text: str) -> str:
     """Decode a name that ``reversible`` encoded; escape invisible characters, but not HTML."""
     name = unquote(text, errors="surrogateescape")
-    if name.isascii() and name.isprintable():
-        return name
-    return "".join(map(_visible, name))
+    return name if name.isascii() and name.isprintable() else "".join(map(_visible, name))
 
 
 def for_shell(words: Sequence[str]) -> str:

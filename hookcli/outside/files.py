@@ -44,8 +44,7 @@ class NotRegularError(OSError):
 
 def natural_key(path: str) -> list[tuple[bytes, bytes]]:
     """Return a key that sorts paths and URLs folder by folder, and ``a2`` before ``a10``."""
-    parts = os.fsencode(path).split(b"/")
-    return [(_NUMBER.sub(_rank_number, part), part) for part in parts]
+    return [(_NUMBER.sub(_rank_number, part), part) for part in os.fsencode(path).split(b"/")]
 
 
 def _rank_number(number: re.Match[bytes]) -> bytes:
@@ -58,8 +57,7 @@ def open_regular(file: str | Path) -> BufferedReader:
     # Reading from a pipe or a device could last forever, and opening a pipe would disturb a process
     # that waits to write into it. The second check is for files that are replaced in between.
     _check_regular(os.stat(file), file)  # noqa: PTH116  names may not be UTF-8
-    flags = sum(getattr(os, name, 0) for name in _FLAGS)
-    descriptor = os.open(file, os.O_RDONLY | flags)
+    descriptor = os.open(file, os.O_RDONLY | sum(getattr(os, name, 0) for name in _FLAGS))
     try:
         _check_regular(os.fstat(descriptor), file)
     except OSError:

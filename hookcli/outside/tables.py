@@ -47,10 +47,9 @@ def render_lines(lines: Iterable[Sequence[object]]) -> str:
 
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
     cells = [
         [escape.for_markdown(cell) if i != 1 else cell for cell in line]
-        for i, line in enumerate(lines)
+        for i, line in enumerate([header, ["---"] * len(header), *rows])
     ]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 

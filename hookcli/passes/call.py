@@ -274,8 +274,7 @@ def _find_failed(model: nn.Module, error: BaseException) -> tuple[str, nn.Module
     failed, called = model, None
     for frame in frames_of(error):
         module = frame.f_locals.get("self")
-        name = frame.f_code.co_name
-        if name == "_call_impl" and is_module(module) and id(module) in paths:
+        if frame.f_code.co_name == "_call_impl" and is_module(module) and id(module) in paths:
             failed, called = module, frame
     return paths.get(id(failed)) or ROOT_LABEL, failed, called
 

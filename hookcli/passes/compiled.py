@@ -126,14 +126,12 @@ def _list_paths(module: nn.Module) -> dict[str, str]:
     return {str(id(each)): path for path, each in find_modules(module).items()}
 
 
-def _run_with(
-    module: nn.Module, arguments: tuple[object, ...], backend: Callable[..., Any]
-) -> object:
+def _run_with(module: nn.Module, given: tuple[object, ...], backend: Callable[..., Any]) -> object:
     torch._dynamo.reset()
     compiled = cast("nn.Module", torch.compile(module, backend=backend))
     with quiet(), torch.no_grad():
         try:
-            return call_model(compiled, arguments)
+            return call_model(compiled, given)
         except ForwardError as error:
             if not isinstance(error.__cause__, torch._dynamo.exc.TorchDynamoException):
                 raise

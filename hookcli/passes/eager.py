@@ -70,15 +70,9 @@ class EagerRunner(Runner):
     def of(cls, loaded: LoadedModel, layers: Sequence[LayerInfo], at: str = "output") -> Self:
         device = next((each.device for each in loaded.module.parameters()), loaded.info.device)
         dtype = getattr(torch, loaded.info.dtype)
-        libraries = partial(loaded.source.list_versions, loaded.module)
+        versions = partial(loaded.source.list_versions, loaded.module)
         return cls(
-            loaded.module,
-            layers,
-            at,
-            loaded.inputs,
-            device=device,
-            dtype=dtype,
-            libraries=libraries,
+            loaded.module, layers, at, loaded.inputs, device=device, dtype=dtype, libraries=versions
         )
 
     @property
@@ -136,8 +130,7 @@ class EagerRunner(Runner):
         return ForwardOutcome(output, called, effects, overwritten, attention)
 
     def run_fed(self, batch: Batch, feed: Feed, observer: Observer) -> None:
-        size = self.size_of(batch.pixels)
-        edits = self.edits.changes(EditEffects(), size, len(batch.keys))
+        edits = self.edits.changes(EditEffects(), self.size_of(batch.pixels), len(batch.keys))
         pass_on = Change("output", tuple(self.layers), (), partial(_pass_on, feed, observer), True)
         with self.changed([*edits, pass_on]), torch.inference_mode():
             self.call(batch.pixels)

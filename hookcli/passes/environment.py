@@ -25,8 +25,7 @@ def list_versions(device: torch.device | str, libraries: Mapping[str, str]) -> d
         "memory_format": "contiguous",
         "mha_fast_path": "",
     }
-    empty = dict.fromkeys(DEFINED_VERSIONS["required"], "")
-    return {**empty, **libraries, **versions}
+    return {**dict.fromkeys(DEFINED_VERSIONS["required"], ""), **libraries, **versions}
 
 
 def list_packages() -> dict[str, str]:

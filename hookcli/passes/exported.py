@@ -89,8 +89,7 @@ class ProgramRunner(GraphRunner):
         for inner in module.modules():  # the model that was exported has the same buffers
             for name, buffer in inner.named_buffers(recurse=False):
                 setattr(inner, name, buffer.clone())
-        graph = Graph.of(list_nodes(module), list_returned(module.graph))
-        return cls(graph, arguments_of, module)
+        return cls(Graph.of(list_nodes(module), list_returned(module.graph)), arguments_of, module)
 
     @property
     def inputs(self) -> list[GraphInput]:
@@ -115,8 +114,7 @@ class ProgramRunner(GraphRunner):
         return {name: each for name, each in values.items() if isinstance(each, Tensor)}
 
     def to_device(self, pixels: Tensor) -> Tensor:
-        like = next(iter(self._placeholders.values()), pixels)
-        return pixels.to(device=like.device)
+        return pixels.to(device=next(iter(self._placeholders.values()), pixels).device)
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
         counter, nodes = FlopCounter(), {node.name: node for node in self.module.graph.nodes}
@@ -187,8 +185,7 @@ def check_archive(file: str, stream: BinaryIO) -> None:
 
 def _find_reason(stream: BinaryIO) -> str:
     """Return why loading an archive could run code in it, or "" if hookcli finds no reason."""
-    members = list_members(stream)
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+    if any(member.compress_type != zipfile.ZIP_STORED for member in list_members(stream)):
         raise ValueError("its members are compressed, which torch never does")
     archive = zipfile.ZipFile(stream)
     for name in archive.namelist():

@@ -109,8 +109,7 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
         return tuple(layers)
     pixels = loaded.pixels_to_try()
     with contextlib.suppress(ForwardError):
-        arguments = inputs.arguments_of(pixels)
-        return infer_from(module, arguments, layers, inputs.size_of(pixels))
+        return infer_from(module, inputs.arguments_of(pixels), layers, inputs.size_of(pixels))
     return tuple(layers)
 
 

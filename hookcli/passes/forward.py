@@ -347,8 +347,7 @@ def _judge(settings: BackwardSettings, heat: Heat, pixels: Tensor, scorer: Score
     cams = settings.cams if wanted.cam_mean else (call.layer,)
     if label not in settings.randomised:
         paths = {each.module_path.partition(f"/{OPERATION}")[0] for each in cams}
-        module = randomise_top(runner.module, paths)
-        settings.randomised[label] = replace(runner, module=module)
+        settings.randomised[label] = replace(runner, module=randomise_top(runner.module, paths))
     again = replace(settings, runner=settings.randomised[label], cams=cams)
     observer = _Observer(lambda *_: None, (), target=call.target)
     with suppress(ForwardError, NoBoxError):
@@ -375,12 +374,10 @@ def _saliency(gradient: Tensor) -> Tensor:
     return plane.amax(0).float().cpu()
 
 
-def _record_missing(
-    key: str, size: tuple[int, int], missing: MissingGradient, of: str
-) -> LayerRecord:
-    call, shape, reason = replace(missing.call, target=of), missing.shape, missing.reason
+def _record_missing(key: str, size: tuple[int, int], lost: MissingGradient, of: str) -> LayerRecord:
+    call, shape, reason = replace(lost.call, target=of), lost.shape, lost.reason
     layout = UNKNOWN if call.side == "param" else call.layout_of(shape, size)
-    stats = TensorStats(shape, str(missing.dtype).removeprefix("torch."))
+    stats = TensorStats(shape, str(lost.dtype).removeprefix("torch."))
     if call.side == "grad_input" and reason == NOT_NEEDED:
         reason = IMAGE_NOT_NEEDED
     return LayerRecord(key, call, layout, stats, reason=reason)

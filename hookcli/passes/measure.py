@@ -262,7 +262,6 @@ class _Empty(nn.Module):
 
 
 def _measure_hooks(clock: _Clock, *, backward: bool) -> list[_Hooks]:
-    """Return what hooks cost forward and, with ``backward``, backward."""
     chain = nn.Sequential(*(_Empty() for _ in range(_STEPS)))
     value = torch.ones(1, device=clock.device, requires_grad=backward)
     subject = _Subject(chain, list_watchable(chain), lambda: (value,), clock)

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 def find_nan_origin(
-    runner: EagerRunner,
-    pixels: Tensor,
-    made_by: Mapping[str, str],
-    scorers: Mapping[str, Scorer],
+    runner: EagerRunner, pixels: Tensor, made_by: Mapping[str, str], scorers: Mapping[str, Scorer]
 ) -> dict[str, str]:
     # hookcli searches the forward pass without edits, then the forward pass with edits, then the
     # backward pass. Only the first takes precedence over ``made_by``: edits that made such values.
@@ -55,8 +52,7 @@ def find_nan_origin(
 def find_forward_origin(model: nn.Module, inputs: ModelInputs, pixels: Tensor) -> dict[str, str]:
     # Values that modules take but never return, such as a mask of minus infinity, are not reported,
     # unless a module makes ``NaN`` of them.
-    kinds = list_not_finite(pixels)
-    watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in kinds})
+    watcher = _Watcher(model, {kind: f"the input holds {kind}" for kind in list_not_finite(pixels)})
     with (
         contextlib.suppress(ForwardError),  # report what was observed before the model failed
         torch.inference_mode(),
@@ -87,8 +83,7 @@ def _find_operations(
 
     def finished(call: Call, output: object) -> None:
         module_path, _ = split_path(call.layer.module_path)
-        kinds = list_not_finite(output) - given.pop()
-        for kind in sorted(kinds - made.keys()):
+        for kind in sorted(list_not_finite(output) - given.pop() - made.keys()):
             if between.get(kind) == module_path:
                 made[kind] = call.id
 

@@ -59,20 +59,18 @@ def read_names(
     If no name shows a module, the result is empty. ``classes`` maps known paths to class names.
     """
     every = [[*_read_values(node)] for node in nodes]
-    found = [
-        [each for each in values if not dependent.isdisjoint(each.outputs)] for values in every
-    ]
-    if not any(each.names for values in found for each in values):
+    kept = [[each for each in values if not dependent.isdisjoint(each.outputs)] for values in every]
+    if not any(each.names for values in kept for each in values):
         return []
-    _join_linear(nodes, found, dependent)
+    _join_linear(nodes, kept, dependent)
     paths = _Paths(classes, {each.names for values in every for each in values})
     for node, values in zip(nodes, every, strict=True):
         for each in values:
             paths.learn(each.names, node.input)
-    for node, values in zip(nodes, found, strict=True):
+    for node, values in zip(nodes, kept, strict=True):
         for each in values:
             paths.add(node, each)
-    return [[replace(each, scopes=paths.find(each.names)) for each in values] for values in found]
+    return [[replace(each, scopes=paths.find(each.names)) for each in values] for values in kept]
 
 
 def _read_values(node: Any) -> Iterator[NamedValues]:
@@ -167,10 +165,8 @@ class _Paths:
             outer = self._find_path(names[:-1]) if names[:-1] else ""
             path = self._join(outer, names)
             base = _without_number(names)
-            is_call = base != names and (
-                base in self.own or self._join(outer, base) in self.classes
-            )
-            if last and path not in self.classes and is_call:
+            called = base != names and (base in self.own or self._join(outer, base) in self.classes)
+            if last and path not in self.classes and called:
                 path = self._find_path(base, last=True)
             self._paths[names] = path
         return self._paths[names]

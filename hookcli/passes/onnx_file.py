@@ -303,11 +303,10 @@ class OnnxRunner(GraphRunner):
                     if type(error) is not RuntimeError
                     else "leave out layers that return such values: `exclude=('LAYER',)`",
                 ) from error
-            found = zip(names, arrays, strict=True)
             # a value may also be a list, or texts
             return {
                 name: torch.from_numpy(each)
-                for name, each in found
+                for name, each in zip(names, arrays, strict=True)
                 if isinstance(each, np.ndarray) and each.dtype.kind in "fiub"
             }
 
@@ -324,12 +323,11 @@ class OnnxRunner(GraphRunner):
             lengths = zip(wanted.shape, shape, strict=False)
             wrong = [n for n, (a, b) in enumerate(lengths) if isinstance(a, int) and a != b]
             if len(wanted.shape) != len(shape) or wrong:
-                is_size = len(wanted.shape) == len(shape) and min(wrong) > 1
                 raise ForwardError(
                     f"{self.name} takes an input of the shape {shape_text(wanted.shape)}, "
                     f"and {'the image' if not feeds else wanted.name} has {shape_text(shape)}",
                     "choose the size with `size`"
-                    if is_size
+                    if len(wanted.shape) == len(shape) and min(wrong) > 1
                     else "export the model for images of this shape, or with a free batch axis",
                 )
             if wanted.type not in _DTYPES:

@@ -45,8 +45,7 @@ def make_runner(
         with ExitStack() as stack:
             file = stack.enter_context(scratch_folder()) / "model.onnx"
             export_onnx(runner, pixels, file, has_weights=False)
-            made = OnnxRunner.of(file, arguments_of, provider)
-            return replace(made, folder=stack.pop_all())
+            return replace(OnnxRunner.of(file, arguments_of, provider), folder=stack.pop_all())
     if export.way == "torch-export":
         from hookcli.passes.exported import (
             ProgramRunner,

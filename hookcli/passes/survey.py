@@ -144,8 +144,7 @@ def survey_layers(
     if request.is_file:
         return _survey_graph(request, forms, exclude, operations=operations)
     loaded = build_skeleton(request)
-    every = ("re:op:",) if operations else ()
-    found = find_named_operations(loaded, forms, exclude, every)
+    found = find_named_operations(loaded, forms, exclude, ("re:op:",) if operations else ())
     chosen = select_layers(loaded.module, forms, exclude, found)
     if operations:
         chosen = add_operations(chosen, found)
@@ -276,8 +275,7 @@ def _survey_graph(
 ) -> tuple[Survey, tuple[int, ...]]:
     check_graph_request(request)
     runner, described = open_graph(request)
-    chosen = runner.choosing(forms, exclude)
-    layers = chosen.layers
+    layers = runner.choosing(forms, exclude).layers
     if operations:
         layers = add_operations(layers, runner.operations)
     wanted = {layer.module_path: layer for layer in layers}

@@ -176,8 +176,7 @@ def _check_machine(config: RunConfig) -> None:
 
 def _check_locations(config: RunConfig) -> None:
     out, is_spread = str(config.folder.out or ""), config.machine.cluster is not None
-    is_held = out.startswith(HELD)
-    if choose(out, local=False, remote=not (is_spread or is_held)):
+    if choose(out, local=False, remote=not (is_spread or out.startswith(HELD))):
         raise RequestError(
             f"without `cluster`, the run folder must be local, not {out!r}",
             "add `cluster=ClusterRequest('auto')`, or name a folder of this machine and copy it",

@@ -11,13 +11,7 @@ from hookcli.config import SIDES, GradientsConfig, InspectConfig
 from hookcli.edits.grammar import read_prune
 from hookcli.edits.pruning import Pruning, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
-from hookcli.errors import (
-    HookcliError,
-    NoBoxError,
-    NoImageError,
-    NoLayerMatchedError,
-    RequestError,
-)
+from hookcli.errors import HookcliError, NoBoxError, NoImageError, NoLayerMatchedError, RequestError
 from hookcli.hooks.filter import read_forms, select_layers
 from hookcli.hooks.layers import list_layers
 from hookcli.hooks.nested import choose_tensor
@@ -216,9 +210,7 @@ def _make_eager(
     chosen = choose(operations)
     for text in request.prunes:
         select_layers(module, [read_prune(text).layers])
-    pruning = Pruning()
-    if has_weights:
-        pruning = prune_model(module, request.prunes, request.model.seed)
+    pruning = prune_model(module, request.prunes, request.model.seed) if has_weights else Pruning()
     with pruning.undone_on_error():
         edits = resolve_edits(module, request.edits, edited_side, operations)
         chosen = infer_layouts(loaded, chosen)
@@ -304,10 +296,9 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
         pixels = FirstImage(b.fitter, b.sources)()
         if pixels is None:
             raise NoImageError("no image can be prepared for the model")
-        provider = request.run.model.provider
         # The exporter sees the same functions as A's run, and leaves tensors without values behind.
         with a.runner.ready(), b.runner.unchanged():
-            runner = make_runner(request.export, b.runner, pixels, provider)
+            runner = make_runner(request.export, b.runner, pixels, request.run.model.provider)
     shown = {layer.module_path for layer in a.layers}
     pairs_all = config.match == "order"
     listed = tuple(e for e in runner.layers if e.module_path in shown or (pairs_all and e.is_leaf))
@@ -404,12 +395,9 @@ def _restrict(
 
 
 def _choose_again(
-    config: InspectConfig,
-    model: PreparedModel,
-    forms: tuple[str, ...],
-    left_out: Sequence[str] = (),
+    config: InspectConfig, model: PreparedModel, forms: tuple[str, ...], without: Sequence[str] = ()
 ) -> tuple[InspectConfig, PreparedModel]:
-    run = replace(config.run, layers=forms, exclude=(*config.run.exclude, *left_out))
+    run = replace(config.run, layers=forms, exclude=(*config.run.exclude, *without))
     runner = model.runner
     if isinstance(runner, EagerRunner):
         choose = partial(select_layers, runner.module, run.layers, run.exclude)
@@ -467,9 +455,7 @@ def _fit_images(
     loaded: M, request: RunRequest, found: FoundImages
 ) -> tuple[M, tuple[list[ImageSource], list[SkippedImage], Fitter, FirstImage]]:
     fitter = make_fitter(request.images, loaded, request.model.bands)
-    sources, unfit = replace_kept(
-        found.sources, lambda each: fitter.fit(each) if each.kept else None
-    )
+    sources, unfit = replace_kept(found.sources, lambda one: fitter.fit(one) if one.kept else None)
     sources, unprepared = release_pictures(fitter, sources)
     first = FirstImage(fitter, sources)
     if request.on_error != "stop" and isinstance(loaded, LoadedModel):
@@ -501,8 +487,7 @@ def _choose_cams(
     eager, backward = require_eager(model, "`cam`"), config.backward
     path, why = eager.runner.layers[-1].module_path, ""  # a plan only counts the layers
     if scorers:
-        scorer = next(iter(scorers.values()))
-        path, why = choose_cam_layer(eager.loaded, eager.runner, scorer)
+        path, why = choose_cam_layer(eager.loaded, eager.runner, next(iter(scorers.values())))
     cams = tuple(f"path:{path}" if form == "auto" else form for form in forms)
     return replace(config, backward=replace(backward, cams=cams)), why
 

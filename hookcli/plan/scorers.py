@@ -71,8 +71,7 @@ class Scoring:
         loaded, runner = self.loaded, self.runner.plain or self.runner
         option = f"`text={what!r}`" if kind == "text" else f"`target='like:{what}'`"
         if self.style.score != "logit":
-            hint = "leave one of them out"
-            raise RequestError(f"{option} has a score of its own: `score`", hint)
+            raise RequestError(f"{option} has a score of its own: `score`", "leave one of them out")
         if not has_weights:
             return Scorer(loaded.scorer(self.style, "0"))  # a plan scores nothing
         watching = replace(runner, layers=list_watchable(runner.module))

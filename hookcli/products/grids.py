@@ -21,8 +21,7 @@ _TILE_BYTES = 2_200  # per tile: its map for the viewer, its part of headings, a
 
 class Grids(Product):
     def claim(self) -> list[str]:
-        is_sheet = self.scope.style.mode == "sheet"
-        return [names.SHEETS] if is_sheet else [names.GRIDS, names.MAPS]
+        return [names.SHEETS] if self.scope.style.mode == "sheet" else [names.GRIDS, names.MAPS]
 
     def estimate(self, outlook: Outlook) -> Cost:
         scope, is_sheet = self.scope, self.scope.style.mode == "sheet"

@@ -49,8 +49,7 @@ class Tensors(Product):
         if save is not None and save.pool not in ("mean", "max"):
             for key in result.keys:
                 if key in running.images:
-                    part = running.find_part(key)
-                    running.images[key] = replace(running.images[key], part=part)
+                    running.images[key] = replace(running.images[key], part=running.find_part(key))
 
     def end_chunk(self, running: RunningChunk, writer: GridWriter) -> Job | None:
         kept, self._kept = self._kept, {}
@@ -77,8 +76,7 @@ def _write_tensors(
         call_id: [(key, tensors[key]) for key in running.keys if key in tensors]
         for call_id, tensors in kept.items()
     }
-    file = write_shard(writer.write, running.chunk.number, in_order)
-    running.chunk.written_files.append(file)
+    running.chunk.written_files.append(write_shard(writer.write, running.chunk.number, in_order))
 
 
 def check_disk(

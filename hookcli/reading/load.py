@@ -176,8 +176,7 @@ class Run:
         except DamagedError as error:
             raise cannot_read(self.folder / names.MANIFEST, error) from error
         layers, model = self.layers, self.manifest["model"]
-        images = count(len(self.images), "image")
-        title = f"{model['name']}: {count(len(layers), 'call')}, {images}"
+        title = f"{model['name']}: {count(len(layers), 'call')}, {count(len(self.images), 'image')}"
         notes = [
             *notebook.describe_run(model["weights"], findings),
             *([] if str(self.folder).startswith(HELD) else [f"the run folder: {self.folder}"]),

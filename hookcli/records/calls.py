@@ -102,8 +102,7 @@ class LayerInfo:
 def _is_unbatched(layer: LayerInfo, axes: int) -> bool:
     """Return whether a tensor with ``axes`` axes has no batch axis, such as 3 in a ``Conv2d``."""
     found = re.search(r"([23])d", layer.module_type)
-    is_first = layer.channels is Channels.FIRST
-    return found is not None and is_first and 2 < axes < int(found[1]) + 2
+    return found is not None and layer.channels is Channels.FIRST and 2 < axes < int(found[1]) + 2
 
 
 @dataclass(frozen=True, slots=True)

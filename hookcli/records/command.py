@@ -168,8 +168,7 @@ def _tell_difference(old: Sequence[object], new: Sequence[object]) -> str:
 
 
 def _some(words: Sequence[object]) -> str:
-    rest = len(words) - _MOST_WORDS
-    return " ".join(map(str, words[:_MOST_WORDS])) + and_more(rest)
+    return " ".join(map(str, words[:_MOST_WORDS])) + and_more(len(words) - _MOST_WORDS)
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:

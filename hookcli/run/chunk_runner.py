@@ -46,8 +46,7 @@ class ChunkStart:
 
     @classmethod
     def after(cls, totals: Chunk) -> ChunkStart:
-        shape = totals.images[0].pixels_shape[1:] if totals.images else ()
-        return cls(tuple(shape), totals.alone)
+        return cls(tuple(totals.images[0].pixels_shape[1:]) if totals.images else (), totals.alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +247,7 @@ def _list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequen
         if image.pixels is not None:
             shapes.setdefault(tuple(image.pixels.shape), []).append(image)
     for group in shapes.values():
-        for start in range(0, len(group), size):
-            yield group[start : start + size]
+        yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
 def _choose_pass(prepared: PreparedRun) -> Callable[..., list[BatchResult]]:

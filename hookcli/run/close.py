@@ -57,8 +57,7 @@ def close_run(
         model.runner.edits.check_used(totals.edits.used)
     if config.save_weights is not None:
         eager = require_eager(model, "`save_weights`")
-        weights = eager.runner.pruning.make_permanent(eager.runner.module)
-        write_weights(config.save_weights, weights)
+        write_weights(config.save_weights, eager.runner.pruning.make_permanent(eager.runner.module))
     rows, written = write_tables(folder, model, totals)
     require_image(totals.images, [*model.skipped, *totals.skipped])
     uncalled, findings = diagnose(prepared, totals)
@@ -72,8 +71,7 @@ def close_run(
     facts = assemble_facts(prepared, end)
     shown = {name: value for each in products for name, value in each.describe(end).items()}
     colours = tuple(list_stops(colormap_of(prepared.settings.style)))
-    fields = {**to_fields(facts), "focus": None, **shown}
-    whole = ReportDocument(**fields, colours=colours)
+    whole = ReportDocument(**{**to_fields(facts), "focus": None, **shown}, colours=colours)
     document: ReportDocument = json_text.plain(whole)
     written.append(folder.write(names.DOCUMENT, json_text.encode_json(document)))
     written.append(folder.write(names.PAGE, render_report(document).encode()))
@@ -171,8 +169,7 @@ def _find_uncalled(runner: Runner, totals: Chunk) -> Iterator[Uncalled]:
             yield Uncalled(layer, f"it ran, but {what or 'no tensor of it was observed'}")
         elif layer.module_path not in recorded:
             yield Uncalled(layer, runner.explain_uncalled(layer))
-    for layer in runner.find_late(totals.called):
-        yield Uncalled(layer, _LATE)
+    yield from (Uncalled(layer, _LATE) for layer in runner.find_late(totals.called))
 
 
 def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
@@ -182,8 +179,7 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
     producers: dict[str, str] = {}
     if not isinstance(model.runner, EagerRunner):
         return producers
-    fail_on = settings.config.findings.fail_on
-    asked = {name for name in ("NaN", "Inf") if name.lower() in fail_on}
+    asked = {name for name in ("NaN", "Inf") if name.lower() in settings.config.findings.fail_on}
     for source in model.sources:
         seen = {kind for kind, image in totals.broken.items() if image == source.key}
         wanted = (seen if settings.is_long else asked | seen) - producers.keys()
@@ -197,13 +193,12 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
 
 def describe_request(prepared: PreparedRun) -> RequestFile:
     model, config = prepared.model, prepared.settings.config
-    score = "" if config.backward is None else config.backward.score
     return RequestFile(
         hookcli=metadata.version("hookcli"),
         command=repeatable(command_words(config.command, config)),
         options=list_options(config),
         versions=model.runner.versions(),
-        code=model.loaded.hash_code(score),
+        code=model.loaded.hash_code("" if config.backward is None else config.backward.score),
         model=model.loaded.info,
         layers=tuple(layer.label for layer in model.runner.layers),
     )
@@ -211,9 +206,8 @@ def describe_request(prepared: PreparedRun) -> RequestFile:
 
 def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
     model, totals = prepared.model, end.totals
-    request = replace(end.folder.request, versions=model.runner.versions())
     return FinishedRun(
-        **to_fields(request),
+        **to_fields(replace(end.folder.request, versions=model.runner.versions())),
         uncalled=tuple(layer.row() for layer in end.uncalled),
         images=tuple(totals.images),
         skipped=(*model.skipped, *totals.skipped),

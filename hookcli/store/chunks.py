@@ -41,8 +41,7 @@ def read_top(folder: RunFolder, images: int) -> TopTally | None:
 
 def remove_chunks(folder: RunFolder, first: int) -> None:
     """Delete saved chunks numbered ``first`` or more, and the lists of files of all chunks."""
-    kept = {TOP, *map(chunk_file, range(first))}
-    folder.remove(folder.list_chunks() - kept)
+    folder.remove(folder.list_chunks() - {TOP, *map(chunk_file, range(first))})
 
 
 def hash_line(text: bytes) -> bytes:

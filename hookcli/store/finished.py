@@ -99,8 +99,7 @@ def finish_resume(
     if images and (difference := _compare_images(done, images)):
         raise RequestError(f"`resume`: {run} is complete, {difference}", _RUN_AGAIN)
     sizes = held.complete.sizes
-    found = folder.measure(filter(is_run_file, sizes))
-    for damage in list_damage(sizes, found.get).values():
+    for damage in list_damage(sizes, folder.measure(filter(is_run_file, sizes)).get).values():
         raise RequestError(f"`resume`: {run} is complete, but {damage}", _RUN_AGAIN)
     left = {name for name in held.known if name.startswith(f"{PARTS}/") and folder.is_file(name)}
     if cleans_up and left:

@@ -86,8 +86,7 @@ def check_results(folder: Path, kind: Kind) -> bool:
         if _find_files(inside, kind):
             return True
         if next(inside.entries(), None) is not None:
-            message = f"{str(folder)!r} holds files that no {kind.name} wrote"
-            raise OutputError(message, kind.hint)
+            raise OutputError(f"{str(folder)!r} holds files that no {kind.name} wrote", kind.hint)
     except OSError as error:
         raise cannot_write(folder, error, kind.hint) from error
     return False

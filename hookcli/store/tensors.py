@@ -78,8 +78,7 @@ def write_index(
     chosen = {reversible(call_id): tuple(kept) for call_id, kept in (channels or {}).items()}
     for shard in shards:
         for call_id, tensor in _read_header(read_part, shard):
-            entry = replace(tensor, channels=chosen.get(call_id, ()))
-            calls.setdefault(call_id, []).append(entry)
+            calls.setdefault(call_id, []).append(replace(tensor, channels=chosen.get(call_id, ())))
     index = TensorIndex(calls={call_id: tuple(saved) for call_id, saved in calls.items()})
     return write(INDEX, f"{json.dumps(index, indent=1, default=to_fields)}\n".encode())
 
@@ -107,8 +106,7 @@ def _read_header(
         if length > _LONGEST_HEADER:
             raise ValueError(f"its header has {length:,} bytes")
         header = decode(read_part(shard, _LENGTH, _LENGTH + length), dict[str, dict[str, Any]])
-        text = header[_RESERVED][_ROWS]
-        for name, rows in decode(str(text).encode(), dict[str, _Rows]).items():
+        for name, rows in decode(str(header[_RESERVED][_ROWS]).encode(), dict[str, _Rows]).items():
             shape, dtype = tuple(header[name]["shape"]), header[name]["dtype"]
             yield rows.call_id, SavedTensor(shard, name, shape, dtype=dtype, images=rows.images)
     except (OSError, LookupError, ValueError) as error:

@@ -38,8 +38,7 @@ class AttentionTally:
 
     @classmethod
     def of(cls, row: AttentionRow) -> AttentionTally:
-        heads = {name: HeadSums.of(getattr(row, name)) for name in _OF_HEADS}
-        return cls(row, row.images, heads)
+        return cls(row, row.images, {name: HeadSums.of(getattr(row, name)) for name in _OF_HEADS})
 
     def merge(self, other: AttentionTally) -> None:
         self.images += other.images

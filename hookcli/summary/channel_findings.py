@@ -125,11 +125,10 @@ def _list_hits(tally: CallTally, limits: Mapping[str, float]) -> Iterator[_Hit]:
     if ranges is None or not tally.channels or tally.stats.numel / tally.channels < _LEAST_VALUES:
         return
     pairs = list(zip(*(values.tolist() for values in ranges), strict=True))
-    kind = tally.call.layer.module_type
     tests: dict[str, Callable[[float, float], bool]] = {
         "dead": lambda low, high: low == 0 == high,
         "constant": lambda low, high: low == high != 0,
-        "saturated": partial(_at_an_end, kind),
+        "saturated": partial(_at_an_end, tally.call.layer.module_type),
     }
     for rule, holds in tests.items():
         indices = frozenset(index for index, pair in enumerate(pairs) if holds(*pair))

@@ -183,9 +183,7 @@ def _measure(sizes: Sequence[float], reference: _Reference, limit: float) -> flo
     more = step / (sizes[there] / sizes[there - 1]) if reference.same_step else 0.0
     if there > here:
         return (more or ratio) if step**2 >= limit else 0.0
-    if ratio < limit and min(ratio, step) ** 2 >= limit:
-        return more
-    return ratio
+    return more if ratio < limit and min(ratio, step) ** 2 >= limit else ratio
 
 
 def _is_its_own(sizes: Sequence[float], reference: _Reference, limit: float) -> bool:
@@ -248,8 +246,7 @@ def _find_mates(
         return None, None
 
     def changed(index: int) -> int:
-        others = role_of(row[index].module_path).blocks
-        pairs = zip(role.blocks, others, strict=True)
+        pairs = zip(role.blocks, role_of(row[index].module_path).blocks, strict=True)
         return max((n for n, (one, other) in enumerate(pairs) if one != other), default=-1)
 
     before = min((i for i in reversed(mates) if i < here), key=changed, default=None)

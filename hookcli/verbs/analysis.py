@@ -233,8 +233,7 @@ def open_analysis(
         runs = open_runs(call, source, most, also=("keep_run",))
         yield gather(runs, (source.model, *source.images), errors.DONE)
         return
-    save = SaveStyle("none" if pool == "class" else pool)
-    tensors = TensorRequest(save, sketch=False, only=only)
+    tensors = TensorRequest(SaveStyle("none" if pool == "class" else pool), sketch=False, only=only)
     config = replace(source.make_config(call, tensors), top_images=0)
     if only:
         config = replace(config, run=replace(config.run, layers=("all",)))

@@ -55,9 +55,7 @@ _DROPS = {
     "inspect": ("layout", "type", "dead", "zero", "shape", "sparse", "std", "max", "min", "mean"),
     "gradients": ("type", "max", "min", "mean", "zero", "shape", "std", "sparse"),
 }
-_FIGURES = {
-    "zero" if name == "zero_fraction" else each.heading: name for name, each in SHOWN.items()
-}
+_FIGURES = {"zero" if name == "zero_fraction" else one.heading: name for name, one in SHOWN.items()}
 _LOOKS = {
     "inspect": ("#", "call", "type", "shape", "layout", *_FIGURES, "dead"),
     "gradients": ("#", "call", "type", "shape", "norm", "ratio", *_FIGURES),

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from hookcli.config import Exclude, Layers, ModelRequest
 from hookcli.errors import RequestError
@@ -51,9 +51,7 @@ _LOOK = Look(
     brief=lambda trap: trap.partition(" by ")[0].partition(" inside ")[0],
 )
 _MEASURED: dict[str, Callable[[SurveyRow], str]] = {
-    "#": _LOOK.columns["#"],
-    "call": _LOOK.columns["call"],
-    "type": _LOOK.columns["type"],
+    **{name: _LOOK.columns[name] for name in ("#", "call", "type")},
     "ms": lambda row: _number(row.seconds, 1e3, 3),
     "own ms": lambda row: _number(row.own_seconds, 1e3, 3),
     "backward ms": lambda row: _number(row.backward_seconds, 1e3, 3),
@@ -248,8 +246,9 @@ def layers(
     listed, measured = found.rows, None
     if request.measure:
         listed, measured = _measure(call, model, listed, input_shape, request)
-    total = _total_of(found.total, measured, request.sort)
-    ordered = _sort(listed, total, request.sort, _count_of(request.sort, measured)[0])
+    name, _ = _count_of(request.sort, measured)
+    total = _value_of(measured if name == "seconds" else found.total, name)
+    ordered = _sort(listed, total, request.sort, name)
     rows = [row for row in ordered if depth is None or _depth(row) <= depth]
     is_long = not given and depth is None and len(rows) > _MOST_ROWS
     survey = LayerSurvey(
@@ -340,13 +339,6 @@ def _count_of(sort: Sort, measured: Measurement | None) -> tuple[str, str]:
     return _COUNTED["time" if is_free else sort]
 
 
-def _total_of(total: ModelTotal, measured: Measurement | None, sort: Sort) -> float | None:
-    name, _ = _count_of(sort, measured)
-    if name == "seconds" and measured is not None:
-        return measured.seconds + (measured.backward_seconds or 0.0)
-    return getattr(total, name)  # type: ignore[no-any-return]
-
-
 def _depth(row: SurveyRow) -> int:
     return len(re.split("[./]", row.module_path)) if row.module_path else 0
 
@@ -360,12 +352,10 @@ def _flops_text(cost: SurveyRow | ModelTotal) -> str:
     return f"{least}{cost.counted_flops / 1e6:,.1f}"
 
 
-def _sort(
-    rows: Sequence[SurveyRow], total: float | None, sort: Sort, number: str
-) -> list[SurveyRow]:
+def _sort(rows: Sequence[SurveyRow], total: float | None, sort: Sort, name: str) -> list[SurveyRow]:
     found = [*rows]
     if total:
-        values = [_value_of(row, number) for row in found]
+        values = [_value_of(row, name) for row in found]
         shares = [None if each is None else min(1.0, round(each / total, 6)) for each in values]
         found = [replace(row, share=share) for row, share in zip(found, shares, strict=True)]
     if sort == "name":
@@ -377,7 +367,8 @@ def _sort(
     return found
 
 
-def _value_of(row: SurveyRow, number: str) -> float | None:
-    if number == "seconds" and row.seconds is not None:
-        return row.seconds + (row.backward_seconds or 0.0)
-    return getattr(row, number)  # type: ignore[no-any-return]
+def _value_of(cost: Any, name: str) -> float | None:
+    value: float | None = getattr(cost, name)
+    if name == "seconds" and value is not None:
+        return value + (cost.backward_seconds or 0.0)
+    return value

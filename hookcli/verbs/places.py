@@ -202,10 +202,7 @@ def _choose(analysis: Analysis) -> tuple[Sequence[SavedCall], tuple[str, ...]]:
 
 
 def _write(
-    analysis: Analysis,
-    layers: Sequence[LayerAnswers],
-    document: PlacesDocument,
-    folder: ResultFolder,
+    analysis: Analysis, layers: Sequence[LayerAnswers], result: PlacesDocument, folder: ResultFolder
 ) -> None:
     from hookcli.analysis.images import name_images
     from hookcli.analysis.pictures import copy_pictures
@@ -220,7 +217,7 @@ def _write(
         folder.write(BASIS, write_bases(bases))
     keys = list(dict.fromkeys(key for layer in layers for key in layer.maps))
     pictures = copy_pictures(analysis.runs[0], folder, only=set(keys))
-    title = TITLES[document.question].format(analysis.facts[0].model.name)
+    title = TITLES[result.question].format(analysis.facts[0].model.name)
     seen = {image.key: image.seen for image in pictures.images}
     maps = {
         layer.call_id: {
@@ -230,23 +227,23 @@ def _write(
         for layer in layers
     }
     files: dict[str, str] = {}
-    for group in [keys] if document.other else [[key] for key in keys]:
+    for group in [keys] if result.other else [[key] for key in keys]:
         photos = {key: folder.read(seen[key]) if seen.get(key) else None for key in group}
-        heading = [title, *list_notes(document), "   ".join(group)]
+        heading = [title, *list_notes(result), "   ".join(group)]
         data = draw_place_maps(photos, maps, heading, analysis.output.theme)
         files |= dict.fromkeys(group, folder.write(f"{_PICTURES}/{'-'.join(group)}.png", data))
     shown = [image for image in pictures.images if image.key in files]
     kept = replace(pictures, images=tuple(shown))
-    total = len({row.image for row in document.images})
+    total = len({row.image for row in result.images})
     contact = arrange_images(kept, [], {}, total, "the first ones")
     names = [tile["name"] for tile in contact["tiles"]]
     values = {
         "contact": contact,
-        "data": make_data(document, layers, shown, names, files, list_colors(_RAMP)),
+        "data": make_data(result, layers, shown, names, files, list_colors(_RAMP)),
         "named": name_images(analysis.runs[0]),
         "tables": (_TABLE, *([BASIS] if bases else [])),
     }
-    analysis.write_page(folder, title, document, values)
+    analysis.write_page(folder, title, result, values)
 
 
 def _look() -> Look[PlacesRow]:

@@ -263,9 +263,7 @@ def _list_groups(document: ProbeDocument, wrong: frozenset[str]) -> list[Group]:
     return [each for each in (marked, *group_by_label(labelled, total)) if each.images]
 
 
-def _list_curves(
-    document: ProbeDocument,
-) -> tuple[list[str], list[Curve], list[tuple[str, float]]]:
+def _list_curves(document: ProbeDocument) -> tuple[list[str], list[Curve], list[tuple[str, float]]]:
     from hookcli.analysis.probe import PIXELS
     from hookcli.render.draw.curves_png import Curve
 

@@ -39,8 +39,7 @@ def render_analysis(
 
 @functools.cache
 def _compile_template(verb: str) -> Template:
-    environment = templates.make_environment()
-    environment.filters.update(
+    environment = templates.make_environment(
         data=templates.script_data, hash=templates.hash_scripts, number=figure_text, fields=asdict
     )
     return environment.select_template([f"{verb}.html.j2", "analysis.html.j2"])

@@ -40,9 +40,7 @@ def render_costs(
 
 @functools.cache
 def _compile_template() -> Template:
-    environment = make_environment()
-    environment.filters |= {"breakable": breakable, "shape": shape_text}
-    return environment.get_template("layers.html.j2")
+    return make_environment(breakable=breakable, shape=shape_text).get_template("layers.html.j2")
 
 
 def draw_costs(
@@ -61,14 +59,13 @@ def draw_costs(
         base = _draw_bars(
             chart, shown, caption, base + _GAP, lambda row: 1e3 * (back.get(row.call_id) or 0.0)
         )
-    base = _draw_total(chart, shown, measured, base + _GAP)
+    base = _draw_sum(chart, shown, measured, base + _GAP)
     best = f"GFLOP/s (best on this machine: {measured.best_flops_per_second / 1e9:,.0f})"
     if any(row.flops_per_second for row in shown):
         base = _draw_bars(
             chart, shown, best, base + _GAP, lambda row: (row.flops_per_second or 0.0) / 1e9
         )
-    known = anchors or {}
-    calls = [(row.call_id, _title(row), known.get(row.call_id)) for row in shown]
+    calls = [(row.call_id, _title(row), (anchors or {}).get(row.call_id)) for row in shown]
     kinds = {row.bound for row in shown}
     square = '<rect x="-5" y="-5" width="10" height="10" class="bar {}"/>'
     entries = [(square.format(kind), text) for kind, text in _BOUNDS.items() if kind in kinds]
@@ -107,9 +104,7 @@ def _draw_bars(
     return base
 
 
-def _draw_total(
-    chart: svg.Chart, rows: Sequence[SurveyRow], measured: Measurement, top: int
-) -> int:
+def _draw_sum(chart: svg.Chart, rows: Sequence[SurveyRow], measured: Measurement, top: int) -> int:
     base, most = top + _ABOVE + _TOTAL, measured.peak_mb or 1.0
 
     def at(value: float) -> float:

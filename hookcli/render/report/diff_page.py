@@ -65,13 +65,9 @@ def render_difference(title: str, comparison: Comparison, pictures: Sequence[Dif
 
 @functools.cache
 def _compile_template() -> Template:
-    environment = make_environment()
-    environment.filters |= {
-        "breakable": breakable,
-        "figure": figure_text,
-        "shape": shape_text,
-        "fact": fact_text,
-    }
+    environment = make_environment(
+        breakable=breakable, figure=figure_text, shape=shape_text, fact=fact_text
+    )
     return environment.get_template("diff.html.j2")
 
 
@@ -99,8 +95,7 @@ def draw_distances(
         inherited, own = [row.rel_l2 for row in rows], [row.own_rel_l2 for row in rows]
         parts += [_curve(inherited, xs, at, "inherited"), _curve(own, xs, at, "own")]
         for row, x in placed:
-            scale = 1.5 if row.call_id in culprits else radius / 3.2
-            parts.append(_own_error(row, x, at, scale))
+            parts.append(_own_error(row, x, at, 1.5 if row.call_id in culprits else radius / 3.2))
     for row, x in placed:
         verdict = "holds" if row.holds else "differs"
         kind = verdict if blame is None else "inherited"
@@ -117,9 +112,7 @@ def _own_error(row: DiffRow, x: float, at: Callable[[float], float], scale: floa
     if value := _on_axis(row.own_rel_l2):
         transform = f"translate({x:.1f} {at(value):.1f}) scale({scale:g})"
         return f'<path d="{_SQUARE}" transform="{transform}" class="own"/>'
-    if row.own_rel_l2 is None:
-        return ""
-    return _mark(x, "own", is_zero=row.own_rel_l2 == 0)
+    return "" if row.own_rel_l2 is None else _mark(x, "own", is_zero=row.own_rel_l2 == 0)
 
 
 def _draw_axis(chart: svg.Chart, rows: Sequence[DiffRow]) -> Callable[[float], float]:

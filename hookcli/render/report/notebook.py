@@ -66,8 +66,7 @@ def read_pictures(
 
 def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
     yield f"weights: {weights}"
-    for finding in findings[:MOST_NOTES]:
-        yield f"{finding.rule}: {finding.sentence}"
+    yield from (f"{finding.rule}: {finding.sentence}" for finding in findings[:MOST_NOTES])
     if len(findings) > MOST_NOTES:
         yield and_more(len(findings) - MOST_NOTES, "and {} more finding{s}")
 

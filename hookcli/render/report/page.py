@@ -71,18 +71,17 @@ def render_report(
 
 @functools.cache  # compiling takes 45 ms
 def _compile_template() -> Template:
-    environment = templates.make_environment()
-    environment.filters |= {
-        "count_named": contact.count_named,
-        "address_part": lambda call_id: ours(quote(escape.for_page(call_id), safe=":")),
-        "focused": list_focused,
-        "breakable": templates.breakable,
-        "log": math.log,
-        "mean_over_heads": mean_over_heads,
-        "number": lambda value: "" if value is None else repr(value),
-        "shorten": shorten,
-        "spoken": _speak,
-    }
+    environment = templates.make_environment(
+        count_named=contact.count_named,
+        address_part=lambda call_id: ours(quote(escape.for_page(call_id), safe=":")),
+        focused=list_focused,
+        breakable=templates.breakable,
+        log=math.log,
+        mean_over_heads=mean_over_heads,
+        number=lambda value: "" if value is None else repr(value),
+        shorten=shorten,
+        spoken=_speak,
+    )
     environment.globals |= {"assets": templates.assets, "shares": _SHARES}
     return environment.get_template("page.html.j2")
 
@@ -159,7 +158,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
             row.call_id: ours(depth_svg.draw_histogram(document.histograms.get(row.call_id, ())))
             for row in layers
         },
-        "depth": ours(_draw_over_depth(layers, anchors, backwards=backwards)),
+        "depth": ours(_draw_by_depth(layers, anchors, backwards=backwards)),
         "data": script_data(facts),
         "grid_data": [script_data(each) for each in pictures],
         "attention_data": attention,
@@ -168,9 +167,7 @@ def _make_page(document: ReportDocument, address: Callable[[str], str]) -> dict[
     }
 
 
-def _draw_over_depth(
-    layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool
-) -> str:
+def _draw_by_depth(layers: Sequence[LayerRow], anchors: dict[str, str], *, backwards: bool) -> str:
     if not backwards:
         points = depth_svg.list_depth_points(layers)
         return depth_svg.draw_depth(layers, anchors) if len(points) > 1 else ""

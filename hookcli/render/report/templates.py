@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +17,7 @@ from hookcli.outside import escape
 from hookcli.outside.documents import to_fields
 
 
-def make_environment() -> Environment:
+def make_environment(**filters: Any) -> Environment:
     environment = Environment(
         loader=PackageLoader("hookcli.render.report", "assets"),
         autoescape=True,
@@ -26,6 +27,7 @@ def make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["figure"] = lambda value: "" if value is None else f"{value:.4g}"
+    environment.filters |= filters
     return environment
 
 

@@ -55,8 +55,7 @@ class Directory(Folder):
         """Return a regular file's content, or None; raise an OutputError for more than 1 GiB."""
         try:
             file = self._locate(name)
-            is_file = _to_entry(file.lstat()).is_file
-            return files.read_regular(file, MOST_BYTES) if is_file else None
+            return files.read_regular(file, MOST_BYTES) if _to_entry(file.lstat()).is_file else None
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return None
