@@ -296,23 +296,24 @@ def _find_times(passes: Sequence[Sequence[_Mark]], plain: float, hooks: _Hooks) 
     expected = sum(hooks.of(*pair) for pair in pairwise(passes[0]))
     factor = (median(map(_length, passes)) - plain) / expected
     hooks = _Hooks(*(min(_SLOWEST, max(1.0, factor)) * each for each in hooks))
-    own, whole = defaultdict[_Key, list[float]](list), defaultdict[_Key, list[float]](list)
+    found = defaultdict[_Key, list[float]](list)
+    around = dict[_Key, tuple[_Key, ...]]()  # the calls in which a call runs, and itself
     for marks in passes:
-        times = defaultdict[tuple[_Key, bool], float](float)
+        times = defaultdict[_Key, float](float)
         for running, mark, after in _list_spans(marks):
-            for key in running:
-                seconds = after.value - mark.value - hooks.of(mark, after)
-                times[key, True] += seconds
-                times[key, False] += seconds if key == running[-1] else 0.0
-        for (key, is_whole), seconds in times.items():
-            (whole if is_whole else own)[key].append(seconds)
-    total = sum(max(0.0, median(each)) for each in own.values())
-    scale = plain / total if total else 1.0
-    owns, wholes = (
-        {key: max(0.0, median(each)) * scale for key, each in found.items()}
-        for found in (own, whole)
-    )
-    return _Times(owns, wholes, total, sum(hooks))
+            if running:
+                times[running[-1]] += after.value - mark.value - hooks.of(mark, after)
+                around[running[-1]] = running
+        for key, seconds in times.items():
+            found[key].append(seconds)
+    medians = {key: max(0.0, median(each)) for key, each in found.items()}
+    total = sum(medians.values())
+    own = {key: each * plain / total if total else 0.0 for key, each in medians.items()}
+    whole = defaultdict[_Key, float](float)
+    for key, seconds in own.items():
+        for each in around[key]:
+            whole[each] += seconds
+    return _Times(own, whole, total, sum(hooks))
 
 
 class _Memory(NamedTuple):
