@@ -31,7 +31,7 @@ class TopTally:
     values: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     indices: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
-    def add(self, records: Iterable[LayerRecord], places: Mapping[str, int]) -> list[LayerRecord]:
+    def add(self, records: Iterable[LayerRecord], order: Mapping[str, int]) -> list[LayerRecord]:
         """Add a chunk's records; return those left out because their number of channels differs."""
         self.chunks += 1
         others: list[LayerRecord] = []
@@ -45,7 +45,7 @@ class TopTally:
                 if len(high) != sizes.setdefault(call_id, len(high)):
                     others.append(record)
                 else:
-                    groups.setdefault(call_id, []).append((places[record.image], high))
+                    groups.setdefault(call_id, []).append((order[record.image], high))
         for call_id, group in groups.items():
             new = np.array([high for _, high in group])
             at = np.array([position for position, _ in group], dtype=np.int64)
