@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hookcli.passes.eager import EagerRunner
     from hookcli.records.calls import Call
 
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9.]+")  # so that files with different names stay different
+
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
@@ -51,7 +53,8 @@ class Scoring:
             if not colon or kind not in ("like", "text"):
                 name, scorer = self._score_output(text)
             else:
-                name = f"{kind}:{re.sub(r'[^a-z0-9.]+', '-', what.lower().rpartition('/')[2])}"
+                short = what if kind == "text" else what.rpartition("/")[2]
+                name = f"{kind}:{_NOT_IN_NAMES.sub('-', short.lower()).strip('-') or len(made)}"
                 name += f"-{len(made)}" * (name in made)
                 scorer = self._score_likeness(kind, what, has_weights=has_weights)
             made[name] = scorer

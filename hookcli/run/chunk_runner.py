@@ -201,7 +201,8 @@ class ChunkRunner:
         size = self.running.prepared[result.keys[0]].size  # a backward pass has one image
 
         def place(score: Score) -> Score:
-            return replace(score, box=score.box and task.place_box(score.box, size))
+            box = score.box and task.place_box(score.box, size)
+            return replace(score, box=box and tuple(round(side, 1) for side in box))
 
         return replace(
             result,
