@@ -55,7 +55,8 @@ class Scoring:
             else:
                 short = what if kind == "text" else what.rpartition("/")[2]
                 name = f"{kind}:{_NOT_IN_NAMES.sub('-', short.lower()).strip('-') or len(made)}"
-                name += f"-{len(made)}" * (name in made)
+                while name in made:
+                    name += f"-{len(made)}"
                 scorer = self._score_likeness(kind, what, has_weights=has_weights)
             made[name] = scorer
         return {name * (len(made) > 1): scorer for name, scorer in made.items()}
