@@ -17,7 +17,7 @@ from hookcli.networks.torchvision_import import torchvision
 from hookcli.outside.foreign import ask
 from hookcli.passes.call import row_of
 from hookcli.passes.runner import Batch
-from hookcli.records.pictures import CAM_STEPS, RANDOM_MAPS, CamTest, gain
+from hookcli.records.pictures import CAM_STEPS, RANDOM_MAPS, CamTest, first_half
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -56,15 +56,13 @@ class Judge:
         noise = [torch.rand(cam.shape, generator=generator) for _ in range(RANDOM_MAPS)]
         deleted = self._curve(cam)
         curves = [self._curve(each) for each in noise]
-        gains = [
-            gain(self._curve(each, inserts=True), curve)
-            for each, curve in zip(noise, curves, strict=True)
-        ]
+        # deletion for the negative of a map is its insertion backwards
+        negatives = [self._curve(each, inserts=True)[::-1] for each in noise]
         return CamTest(
             deletion=deleted,
             insertion=self._curve(cam, inserts=True),
             random=tuple(sum(values) / len(values) for values in zip(*curves, strict=True)),
-            chance=max(map(abs, gains)),  # the negative of a random map has the negative gain
+            chance=min(map(first_half, (*curves, *negatives))),
             randomised=() if randomised is None else self._curve(randomised),
         )
 
