@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hookcli.networks.scores import Scorer
     from hookcli.passes.eager import EagerRunner
 
+_SEED = 1810  # a model of random weights may have drawn its own with 0
 _SIGMA = 20  # the blur's standard deviation is the shorter side divided by this
 _BATCH = 10  # pictures in a forward pass
 
@@ -108,12 +109,18 @@ def randomise_top(model: nn.Module, paths: Collection[str]) -> nn.Module:
     Adebayo et al. 2018, https://arxiv.org/abs/1810.03292: a map that stays as it was does not
     depend on what the model has learned.
     """
-    made = copy.deepcopy(model)
+    # Pruned and normalised weights are computed, and torch copies no tensor with a history.
+    values = (each for module in model.modules() for each in vars(module).values())
+    computed = (each for each in values if isinstance(each, Tensor) and not each.is_leaf)
+    made = copy.deepcopy(model, {id(each): each.detach().clone() for each in computed})
     modules = find_modules(made)
     top = itertools.dropwhile(lambda each: each not in paths, modules)  # in the order of definition
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(_SEED)
         for each in top:
             if callable(reset := ask(modules[each], "reset_parameters")):
                 reset()
+            for name, value in vars(modules[each]).items():  # as drawn, and before it is computed
+                if (original := modules[each]._parameters.get(f"{name}_orig")) is not None:
+                    original.data.copy_(value)
     return made

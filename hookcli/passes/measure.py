@@ -214,12 +214,16 @@ def _close(marks: Sequence[_Mark]) -> list[_Mark]:
     """Return marks of gradients so that each call starts once, and ends once.
 
     A call starts with the first gradient of an output, and ends with the last of an input. If no
-    input needs a gradient, it ends as soon as a call that is not inside it goes on.
+    input needs a gradient, it ends at the first gradient after all those of the calls inside it.
     """
     last = {mark.key: index for index, mark in enumerate(marks) if not mark.starts}
+    inside = {
+        key: max(i for i, mark in enumerate(marks) if _is_inside(mark.key, key))
+        for key in {mark.key for mark in marks}
+    }
     found, started, endless = list[_Mark](), set[_Key](), list[_Key]()
     for index, mark in enumerate(marks):
-        for key in [key for key in endless if not mark.key[0].startswith(f"{key[0]}.")]:
+        for key in [key for key in endless if index > inside[key]]:
             endless.remove(key)
             found.append(mark._replace(key=key, starts=False))
         if mark.starts and mark.key not in started:
@@ -229,6 +233,11 @@ def _close(marks: Sequence[_Mark]) -> list[_Mark]:
         elif last.get(mark.key) == index:
             found.append(mark)
     return found
+
+
+def _is_inside(key: _Key, other: _Key) -> bool:
+    """Return whether a call is another, or one of a module in the other's module."""
+    return key == other or not other[0] or key[0].startswith(f"{other[0]}.")
 
 
 def _list_spans(marks: Sequence[_Mark]) -> Iterator[tuple[tuple[_Key, ...], _Mark, _Mark]]:
@@ -287,7 +296,9 @@ class _Times(NamedTuple):
     hooks: float  # seconds taken off per call
 
 
-def _find_times(passes: Sequence[Sequence[_Mark]], plain: float, hooks: _Hooks) -> _Times:
+def _find_times(
+    passes: Sequence[Sequence[_Mark]], plain: float, hooks: _Hooks, *, is_backward: bool = False
+) -> _Times:
     """Return each call's median over ``passes``, such that all own times add up to ``plain``.
 
     In a model, the caches are colder than between empty modules, and hooks slower. So hookcli takes
@@ -302,8 +313,12 @@ def _find_times(passes: Sequence[Sequence[_Mark]], plain: float, hooks: _Hooks) 
         times = defaultdict[_Key, float](float)
         for running, mark, after in _list_spans(marks):
             if running:
-                times[running[-1]] += after.value - mark.value - hooks.of(mark, after)
-                around[running[-1]] = running
+                inner = running[-1]
+                if is_backward:  # a block's gradient may come after those of its last parts
+                    inner = max(reversed(running), key=lambda key: len(key[0].split(".")))
+                    running = tuple(key for key in running if _is_inside(inner, key))  # noqa: PLW2901
+                times[inner] += after.value - mark.value - hooks.of(mark, after)
+                around[inner] = max(around.get(inner, ()), running, key=len)
         for key, seconds in times.items():
             found[key].append(seconds)
     medians = {key: max(0.0, median(each)) for key, each in found.items()}
@@ -427,7 +442,8 @@ def _measure_times(
             passes[1].append(subject.time((), every)[1])
         step()
     seconds = [*map(median, plain)]
-    return seconds, [_find_times(*each) for each in zip(passes, seconds, hooks, strict=False)]
+    found = enumerate(zip(passes, seconds, hooks, strict=False))
+    return seconds, [_find_times(*each, is_backward=index > 0) for index, each in found]
 
 
 def _describe(

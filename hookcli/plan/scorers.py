@@ -94,8 +94,8 @@ class Scoring:
             assert isinstance(values, torch.Tensor)  # noqa: S101  of the call
             features = _pool(call, values, size)
             if features.shape != wanted.shape:
-                counts = f"{len(features)} numbers, and those of the text are {len(wanted)}"
-                raise RequestError(f"{option}: the features of the image are {counts}")
+                counts = f"{len(features)} numbers of the image with {len(wanted)}"
+                raise RequestError(f"{option}: this would compare {counts}")
             value = cosine_similarity(features, wanted.to(features), dim=0)
             return ScoreTensor(value, Score(f"similarity to {said}", float(value.detach())))
 
@@ -122,6 +122,8 @@ class Scoring:
 
 def _pool(call: Call, values: Tensor, size: tuple[int, int]) -> Tensor:
     layout = call.layout_of(tuple(values.shape), size)
+    if not layout.is_spatial:  # images may have other sizes than the first
+        layout = call.layout_of(tuple(values.shape))
     if layout.is_spatial:
         return as_maps(values, layout)[0].flatten(1).mean(1)
     return values[0].float().flatten()

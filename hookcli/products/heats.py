@@ -15,6 +15,8 @@ from hookcli.render.report.document import explain_layout
 from hookcli.store.locations import names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from hookcli.activations.collector import BatchResult, Heat
@@ -113,6 +115,15 @@ def _find_shares(box: Box, part: Box) -> Box:
         round((side - start) / (end - start), 4)
         for side, start, end in zip(box, starts, ends, strict=True)
     )
+
+
+def place_in_part(box: Box, size: Sequence[int], part: Box | None) -> Box | None:
+    """Return a box of a network's input (height and width ``size``) in pixels of the image."""
+    if part is None:
+        return None
+    left, top, right, bottom = part
+    across, down = (right - left) / size[1], (bottom - top) / size[0]
+    return left + box[0] * across, top + box[1] * down, left + box[2] * across, top + box[3] * down
 
 
 def _sum_up(cam: Tensor, score: Score | None) -> dict[str, Any]:

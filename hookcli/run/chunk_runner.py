@@ -12,6 +12,7 @@ import torch
 from hookcli.errors import NoBoxError
 from hookcli.hooks.nested import list_not_finite
 from hookcli.images.fit import refuse_unlike
+from hookcli.networks.tasks import BoxTask
 from hookcli.passes.call import is_out_of_memory
 from hookcli.passes.forward import (
     BackwardSettings,
@@ -22,7 +23,7 @@ from hookcli.passes.forward import (
     run_forward,
 )
 from hookcli.plan.prepared import require_eager
-from hookcli.products.heats import is_judged
+from hookcli.products.heats import is_judged, place_in_part
 from hookcli.products.product import RunningChunk
 from hookcli.summary.chunks import Chunk
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from hookcli.images.prepare import PreparedImage
     from hookcli.plan.prepared import PreparedRun
     from hookcli.products.product import Product
-    from hookcli.records.images import Prediction, Score
+    from hookcli.records.images import Box, Prediction, Score
     from hookcli.render.draw.grid_writer import GridWriter
 
 
@@ -197,11 +198,16 @@ class ChunkRunner:
 
     def _place_boxes(self, result: BatchResult) -> BatchResult:
         """Give the boxes of scores in pixels of the image."""
-        task = self._model.loaded.task
-        size = self.running.prepared[result.keys[0]].size  # a backward pass has one image
+        task, key = self._model.loaded.task, result.keys[0]  # a backward pass has one image
+        image = self.running.prepared[key]
 
         def place(score: Score) -> Score:
-            box = score.box and task.place_box(score.box, size)
+            if score.box is None or image.pixels is None:
+                return score
+            box: Box | None = task.place_box(score.box, image.size)
+            seen = image.pixels.shape[-2:]
+            if not isinstance(task, BoxTask) and seen != image.size[::-1]:  # in pixels of the input
+                box = place_in_part(score.box, seen, self.running.find_part(key))
             return replace(score, box=box and tuple(round(side, 1) for side in box))
 
         return replace(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from hookcli.networks.scores import Scorer, ScoreTensor
 from hookcli.passes.eager import EagerRunner
@@ -75,6 +76,16 @@ def test_the_layer_and_the_later_ones_get_other_weights_and_the_model_keeps_its_
     assert {name for name, is_same in same.items() if is_same} == {"0.weight", "0.bias"}
     after = dict(model.named_parameters())
     assert all(torch.equal(after[name], old) for name, old in before.items())
+
+
+def test_pruned_weights_are_drawn_again_too():
+    model: Any = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1))
+    prune.l1_unstructured(model[1], "weight", 0.5)
+    made: Any = randomise_top(model, {"1"})
+    x = torch.rand(1, 3, 4, 4)
+    assert not torch.equal(made(x), model(x))
+    torch.testing.assert_close(made[1].weight, made[1].weight_orig * made[1].weight_mask)
+    assert not torch.equal(made[1].weight_orig, model[1].weight_orig)
 
 
 NETS = """

@@ -124,6 +124,26 @@ def test_each_box_has_its_own_gradient_map_and_frame_the_best_first(run, nets):
     assert (first != second).any()
 
 
+def test_the_box_of_ones_own_detector_is_where_the_network_saw_it(run, nets):
+    noise = np.random.default_rng(0).integers(0, 255, (60, 160, 3), "u1")
+    Image.fromarray(noise).save("wide.png")
+    size = ("--size", "16", "--resize", "16")
+    words = ("--cam", "conv", "--target", "box:0", *size, *PLAIN)
+    assert run("gradients", "nets.py:Boxes", "wide.png", *words).code == 0
+    (heat,) = document()["heats"]
+    assert heat["box"] == pytest.approx([0.5, 0.5, 1, 1], abs=0.02)
+    box = document()["images"][0]["score"]["box"]  # the middle 60 pixels of 160 were seen
+    assert box == pytest.approx([80, 30, 110, 60], abs=1.5)
+
+
+def test_a_map_of_a_pruned_model_is_tested(run, nets):
+    words = ("--cam", "deep", "--target", "1", "--prune", "conv=0.5")
+    found, _ = gradients(run, "Pooled", *words)
+    test = found["heats"][0]["test"]
+    assert len(test["deletion"]) == 11
+    assert test["randomised"] != test["deletion"]
+
+
 def test_the_test_of_a_box_weighs_scores_by_the_overlap_with_the_first_box(run, nets):
     found, _ = gradients(run, "Boxes", "--cam", "conv", "--target", "box:0")
     test = found["heats"][0]["test"]
