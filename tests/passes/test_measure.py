@@ -94,6 +94,15 @@ def test_the_time_of_hooks_is_taken_off():
     assert (slower.own[a], slower.hooks) == (3, 6)
 
 
+def test_backward_a_part_keeps_its_time_if_its_blocks_gradient_comes_later():
+    root, block, part = ("", 0), ("b", 0), ("b.q", 0)
+    moments = [(root, True, 0), (part, True, 2), (block, True, 3), (part, False, 9)]
+    marks = [_Mark(*each) for each in [*moments, (block, False, 10), (root, False, 12)]]
+    times = _find_times([marks], 12.0, _Hooks(1e-12, 0.0), is_backward=True)
+    assert times.own == pytest.approx({root: 4, part: 7, block: 1})
+    assert times.whole == pytest.approx({root: 12, part: 7, block: 8})
+
+
 def test_hooks_on_many_short_calls_hardly_change_the_times():
     found = measured(nn.Sequential(*(nn.Identity() for _ in range(200)), Nap()))
     assert found.measured.hook_seconds * 200 > 0.0004
