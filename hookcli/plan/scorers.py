@@ -54,7 +54,7 @@ class Scoring:
                 name, scorer = self._score_output(text)
             else:
                 short = what if kind == "text" else what.rpartition("/")[2]
-                name = f"{kind}:{_NOT_IN_NAMES.sub('-', short.lower()).strip('-') or len(made)}"
+                name = f"{kind}:{_NOT_IN_NAMES.sub('-', short.lower()).strip('-.') or len(made)}"
                 while name in made:
                     name += f"-{len(made)}"
                 scorer = self._score_likeness(kind, what, has_weights=has_weights)
