@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _SEED = 1810  # a model of random weights may have drawn its own with 0
 _SIGMA = 20  # the blur's standard deviation is the shorter side divided by this
-_BATCH = 10  # pictures in a forward pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,7 @@ class Judge:
         return start, *between, end
 
     def _score(self, waiting: list[Tensor]) -> Iterator[float]:
-        size = 1 if self.runner.alone else _BATCH
-        for start in range(0, len(waiting), size):
-            part = waiting[start : start + size]
+        for part in [[each] for each in waiting] if self.runner.alone else [waiting]:
             batch = Batch([""] * len(part), torch.cat(part))
             with reading(self.runner.module, self.scorer.call) as read:
                 values = read(replace(self.runner, layers=()).run(batch, lambda *_: None).output)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import defaultdict
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from hookcli.errors import RequestError
+from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import tensors_in
@@ -30,7 +30,7 @@ from hookcli.networks.build import seeded
 from hookcli.networks.load import load_model
 from hookcli.networks.modules import find_modules
 from hookcli.outside.urls import IN_MEMORY
-from hookcli.passes.call import call_backward, call_model
+from hookcli.passes.call import call_backward, call_model, is_out_of_memory
 from hookcli.passes.flops import FlopCounter
 from hookcli.records.calls import Call
 from hookcli.records.rows import Measurement
@@ -358,6 +358,18 @@ def _measure_memory(subject: _Subject, *, backward: bool) -> _Memory:
     return _Memory(peaks, needs, ends, most[1], weights)
 
 
+@contextmanager
+def _fitting(batch_size: int) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ForwardError(
+            f"no memory for {batch_size} images", "a smaller `batch_size`"
+        ) from error
+
+
 def count_passes(*, backward: bool) -> int:
     """Return how often ``measure_model`` calls ``step``."""
     return 1 + (_ROUNDS_BACK if backward else _ROUNDS)
@@ -379,13 +391,11 @@ def measure_model(
     weights = "auto" if request.name.endswith(IN_MEMORY) else "random"
     loaded = load_model(replace(request, weights=weights))
     clock, layers = _Clock(torch.device(loaded.info.device)), list_watchable(loaded.module)
-    with seeded(request.seed):
+    with seeded(request.seed), _fitting(batch_size):
         pixels = loaded.convert(torch.rand(batch_size, *shape[1:]))
-    inputs = loaded.inputs
-    subject = _Subject(
-        loaded.module, layers, lambda: inputs.arguments_of(pixels.clone()), clock, inputs.seed
-    )
-    memory = _measure_memory(subject, backward=backward)
+        make, seed = (lambda: loaded.inputs.arguments_of(pixels.clone())), loaded.inputs.seed
+        subject = _Subject(loaded.module, layers, make, clock, seed)
+        memory = _measure_memory(subject, backward=backward)
     step()
     plain, times = _measure_times(subject, step, backward=backward)
     side, size = ((1, _LARGER)[clock.device.type != "cpu"] * each for each in (_SIDE, _COPIED))

@@ -48,6 +48,14 @@ def plan_names(scope: Scope, sources: Sequence[ImageSource]) -> PlannedNames:
     )
 
 
+def hash_inputs(config: RunConfig) -> dict[str, str]:
+    """Map each file of ``--input`` and ``--target like:IMAGE`` to its SHA-256."""
+    targets = () if config.backward is None else config.backward.scored
+    likes = [text[5:] for text in targets if text.startswith("like:")]
+    likes += [text for _, text in config.run.model.inputs if text.endswith(".npy")]
+    return {file: hash_file(file) for file in likes if Path(file).is_file()}
+
+
 def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up: bool) -> None:
     # ``cleans_up`` says whether to delete the chunks that a complete run left behind.
     config = scope.config
@@ -63,9 +71,8 @@ def check_run_folder(scope: Scope, sources: Sequence[ImageSource], *, cleans_up:
         elif os.path.isfile(file := split_key(model.weights)[0]):  # noqa: PTH113  may raise
             known = hash_file(file)
         images = {source.name: source.kept.sha256 if source.kept else "" for source in sources}
-        inputs = {text: hash_file(text) for _, text in model.inputs if text.endswith(".npy")}
         command = command_words(config.command, config)
-        rules = config.findings.fail_on
+        rules, inputs = config.findings.fail_on, hash_inputs(config)
         finish_resume(
             folder, command, known, images, inputs=inputs, fail_on=rules, cleans_up=cleans_up
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from hookcli.config import SIDES, GradientsConfig, InspectConfig
+from hookcli.config import SIDES, InspectConfig
 from hookcli.edits.grammar import read_prune
 from hookcli.edits.pruning import Pruning, prune_model
 from hookcli.edits.resolve import list_edited_forms, resolve_edits
@@ -119,6 +119,7 @@ class RunSettings(Scope):
     limits: dict[str, float]  # the thresholds by rule
     threads: int  # of torch
     channels_last: bool  # of pixels and weights, which is faster for convolutions
+    cams: tuple[str, ...] = ()  # the forms of ``--cam``, with a layer in place of ``auto``
 
     @property
     def is_long(self) -> bool:
@@ -332,14 +333,14 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
     backward, scorers = config.backward, None
     if isinstance(model, EagerModel) and backward is not None:
         scorers = model.scoring(backward).make(has_weights=has_weights)
-    config, why = _choose_cams(config, model, scorers if has_weights else None)
+    forms, why = _choose_cams(config, model, scorers if has_weights else None)
     loaded, sources = model.loaded, model.sources
     scope = Scope.of(config, sources)
     focus = find_focus(config.focus, loaded, sources)
     attention, cams = None, 0
     if isinstance(model, EagerModel):
         attention = choose_attention(scope, model.loaded, sources, has_weights=has_weights)
-        cams = len(_select_cams(model.loaded, backward := config.backward))
+        cams = len(_select_cams(model.loaded, forms))
         cams = min(cams, 1) if backward and backward.cam_mean else cams
     outlook = Outlook(loaded, model.runner, attention, cams)
     plan = make_plan(scope, outlook, name_folder(config, sources))
@@ -352,6 +353,7 @@ def settle_run(config: RunConfig, model: PreparedModel, *, has_weights: bool = T
         limits=RULES | dict(config.findings.rules),
         threads=count_threads(config.machine),
         channels_last=isinstance(loaded, LoadedModel) and is_many and loaded.use_channels_last(),
+        cams=forms,
     )
     ready = add_score(model, settings, attention, scorers)
     if has_weights and config.folder.overwrite and config.run.on_error == "stop":
@@ -429,7 +431,7 @@ def add_score(
     if scorers is None:
         scorers = {} if backward is None else model.scoring(backward).make()
     runner = replace(model.runner, attention=attention, channels_last=settings.channels_last)
-    cams = _select_cams(loaded, backward)
+    cams = _select_cams(loaded, settings.cams)
     return PreparedRun(replace(model, runner=runner), settings, scorers, cams)
 
 
@@ -479,26 +481,24 @@ def _fit_images(
 
 def _choose_cams(
     config: RunConfig, model: PreparedModel, scorers: Mapping[str, Scorer] | None
-) -> tuple[RunConfig, str]:
-    """Replace ``auto`` in ``--cam`` by a layer; return the reason, which is empty without it."""
-    forms = [*read_forms(config.backward.cams)] if config.backward else []
-    if not isinstance(config, GradientsConfig) or "auto" not in forms:
-        return config, ""
-    eager, backward = require_eager(model, "`cam`"), config.backward
+) -> tuple[tuple[str, ...], str]:
+    """Return the forms of ``--cam`` with a layer in place of ``auto``, and the reason or ``""``."""
+    forms = (*read_forms(config.backward.cams),) if config.backward else ()
+    if "auto" not in forms:
+        return forms, ""
+    eager = require_eager(model, "`cam`")
     path, why = eager.runner.layers[-1].module_path, ""  # a plan only counts the layers
     if scorers:
         path, why = choose_cam_layer(eager.loaded, eager.runner, next(iter(scorers.values())))
-    cams = tuple(f"path:{path}" if form == "auto" else form for form in forms)
-    return replace(config, backward=replace(backward, cams=cams)), why
+    return tuple(f"path:{path}" if form == "auto" else form for form in forms), why
 
 
-def _select_cams(loaded: LoadedModel, backward: BackwardStyle | None) -> tuple[LayerInfo, ...]:
-    if backward is None or not backward.cams:
+def _select_cams(loaded: LoadedModel, forms: tuple[str, ...]) -> tuple[LayerInfo, ...]:
+    if not forms:
         return ()
-    operations = find_named_operations(loaded, backward.cams)
+    operations = find_named_operations(loaded, forms)
     choose = partial(select_layers, loaded.module, operations=operations)
-    chosen = infer_layouts(loaded, choose(backward.cams))
-    forms = read_forms(backward.cams)  # the Grad-CAMs are in the order of the forms
+    chosen = infer_layouts(loaded, choose(forms))  # the Grad-CAMs are in the order of the forms
     order = [layer.module_path for form in forms for layer in choose([form])]
     return tuple(sorted(chosen, key=lambda layer: order.index(layer.module_path)))
 

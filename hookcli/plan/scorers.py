@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.functional import cosine_similarity
@@ -12,11 +12,11 @@ from torch.nn.functional import cosine_similarity
 from hookcli.activations.feature_maps import as_maps
 from hookcli.errors import NoImageError, RequestError
 from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.observe import reading
 from hookcli.images.prepare import FirstImage
 from hookcli.networks.scores import Scorer, ScoreTensor, read_aim, require_gradient
 from hookcli.networks.task import Aim
 from hookcli.passes.features import find_feature_call
-from hookcli.passes.runner import Batch
 from hookcli.plan.images import find_images
 from hookcli.records.images import Score
 
@@ -81,12 +81,11 @@ class Scoring:
         watching = replace(runner, layers=list_watchable(runner.module))
         found = find_feature_call(loaded, watching, ("input", "output"))
         if found is None:
-            what = "it is not known which layer has the features of the model"
-            raise RequestError(f"{option}: {what}")
+            raise RequestError(f"{option}: it is not known which layer has the features")
         call, said = found[0], f'"{what}"' if kind == "text" else what
         size = runner.size_of(loaded.pixels_to_try())
         if kind == "like":
-            wanted = _pool(call, self._observe_image(call, what, option), size)
+            wanted = self._embed_image(call, what, option)
         else:
             wanted = loaded.source.embed_text(self.request.model, what)
 
@@ -96,28 +95,23 @@ class Scoring:
             if features.shape != wanted.shape:
                 counts = f"{len(features)} numbers of the image with {len(wanted)}"
                 raise RequestError(f"{option}: this would compare {counts}")
-            value = cosine_similarity(features, wanted.to(features), dim=0)
+            value = cosine_similarity(features, wanted.to(features), dim=0, eps=1e-300)
             return ScoreTensor(value, Score(f"similarity to {said}", float(value.detach())))
 
         return Scorer(lambda values, **aim: require_gradient(score(values, **aim)), (score,), call)
 
-    def _observe_image(self, call: Call, file: str, option: str) -> Tensor:
+    def _embed_image(self, call: Call, file: str, option: str) -> Tensor:
         images = replace(self.request.images, names=(file,), pair=None, clip=False)
         sources = find_images(replace(self.request, images=images)).sources
         if len(sources) != 1:
             raise RequestError(f"{option} is one image, and there are {len(sources)}")
         if (pixels := FirstImage(self.fitter, sources)()) is None:
             raise NoImageError(f"{option}: the image cannot be prepared for the model")
-        runner, kept = self.runner.plain or self.runner, list[torch.Tensor]()
-        watching = replace(runner, layers=(call.layer,), at=call.side)
-
-        def keep(each: Call, values: Tensor) -> None:
-            if each.id == call.id:
-                kept.append(values.clone())
-
-        with runner.unchanged():
-            watching.run(Batch([""], runner.to_device(pixels)), keep)
-        return kept[0]
+        runner = self.runner.plain or self.runner
+        pixels = runner.to_device(pixels)
+        with runner.unchanged(), torch.no_grad(), reading(runner.module, call) as read:
+            values: Any = read(runner.call(pixels))
+            return _pool(call, values, runner.size_of(pixels)).clone()
 
 
 def _pool(call: Call, values: Tensor, size: tuple[int, int]) -> Tensor:
@@ -125,5 +119,5 @@ def _pool(call: Call, values: Tensor, size: tuple[int, int]) -> Tensor:
     if not layout.is_spatial:  # images may have other sizes than the first
         layout = call.layout_of(tuple(values.shape))
     if layout.is_spatial:
-        return as_maps(values, layout)[0].flatten(1).mean(1)
-    return values[0].float().flatten()
+        return as_maps(values, layout)[0].double().flatten(1).mean(1)
+    return values[0].double().flatten()  # with eps, so that small features do not vanish

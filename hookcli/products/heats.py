@@ -32,8 +32,7 @@ _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 
 def is_judged(scope: Scope) -> bool:
     """Return whether Grad-CAMs are tested."""
-    backward = scope.config.backward
-    return backward is not None and backward.judge and scope.images <= _MOST_JUDGED
+    return bool((style := scope.config.backward) and style.judge) and scope.images <= _MOST_JUDGED
 
 
 class Heats(Product):

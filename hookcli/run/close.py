@@ -15,6 +15,7 @@ from hookcli.outside import json_text, tables
 from hookcli.outside.documents import to_fields
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.nan_origin import find_nan_origin
+from hookcli.plan.folder import hash_inputs
 from hookcli.plan.prepared import require_eager
 from hookcli.products.heats import explain_heatless
 from hookcli.products.product import RunEnd
@@ -193,12 +194,13 @@ def _find_nan_origins(prepared: PreparedRun, totals: Chunk) -> dict[str, str]:
 
 def describe_request(prepared: PreparedRun) -> RequestFile:
     model, config = prepared.model, prepared.settings.config
+    score = "" if config.backward is None else config.backward.score
     return RequestFile(
         hookcli=metadata.version("hookcli"),
         command=repeatable(command_words(config.command, config)),
         options=list_options(config),
         versions=model.runner.versions(),
-        code=model.loaded.hash_code("" if config.backward is None else config.backward.score),
+        code={**model.loaded.hash_code(score), **hash_inputs(config)},
         model=model.loaded.info,
         layers=tuple(layer.label for layer in model.runner.layers),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,10 @@ import torch
 from PIL import Image
 from torch.nn.functional import cosine_similarity, interpolate, relu
 
+from hookcli.config import BackwardStyle, ImageRequest, ModelRequest, RunRequest
+from hookcli.outside.files import safe_name
+from hookcli.plan.images import find_images
+from hookcli.plan.prepared import prepare_model
 from hookcli.render.draw.heatmap import draw_heat
 from tests.verbs.test_gradients import document
 
@@ -192,6 +197,40 @@ def test_the_likeness_to_an_image_is_that_of_what_the_head_takes(run, nets):
     assert image["other_scores"][0]["value"] == pytest.approx(1)
     assert found["heats"][0]["test"]["deletion"][0] == pytest.approx(value, rel=1e-5)
     assert [heat["call_id"] for heat in found["heats"]] == ["deep@like:b.npy", "deep@like:a.npy"]
+
+
+def test_a_photo_is_like_itself_even_if_its_features_are_small(run, nets):
+    source = NETS.replace("mean((2, 3)))", "mean((2, 3)) * 1e-20)")
+    Path("nets.py").write_text(source)
+    found, _ = gradients(run, "Pooled", "--target", "like:a.npy")
+    assert found["images"][0]["score"]["value"] == pytest.approx(1)
+
+
+def test_texts_that_differ_in_signs_keep_names_of_their_own(nets):
+    texts = ("a cat", "a cat.", "A cat!", "猫", "犬", "a cat 2")
+    model = ModelRequest("nets.py:Pooled", device="cpu")
+    request = RunRequest(model, ImageRequest(("a.npy",)))
+    prepared: Any = prepare_model(request, find_images(request))
+    names = [*prepared.scoring(BackwardStyle(texts=texts)).make(has_weights=False)]
+    assert len({safe_name(name) for name in names}) == len(texts)
+
+
+def test_a_changed_image_of_like_is_seen_when_a_run_goes_on(run, nets):
+    words = ("gradients", "nets.py:Pooled", "a.npy", "--target", "like:b.npy", *PLAIN)
+    assert run(*words).code == 0
+    assert "is complete" in run(*words, "--resume").err
+    np.save("b.npy", np.load("a.npy"))
+    ended = run(*words, "--resume")
+    assert ended.code == 2
+    assert "b.npy" in ended.err
+
+
+def test_a_run_with_auto_can_go_on(run, nets):
+    words = ("gradients", "nets.py:Pooled", "a.npy", "--cam", "auto", "--no-judge", *PLAIN)
+    assert run(*words).code == 0
+    assert document()["heats"][0]["call_id"] == "deep"
+    ended = run(*words, "--resume")
+    assert (ended.code, "is complete" in ended.err) == (0, True)
 
 
 def test_the_mean_of_several_layers_is_one_map(run, nets, monkeypatch):

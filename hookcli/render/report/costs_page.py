@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from hookcli.outside.escape import for_page
-from hookcli.records.text import shape_text
 from hookcli.render.draw import svg
 from hookcli.render.report.templates import assets, breakable, make_environment, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from jinja2 import Template
 
     from hookcli.records.rows import Measurement, SurveyRow
 
@@ -27,7 +23,8 @@ def render_costs(
 ) -> str:
     calls = [row for row in rows if row.seconds is not None]
     anchors = {row.call_id: f"row-{index}" for index, row in enumerate(calls)}
-    return _compile_template().render(
+    template = make_environment(breakable=breakable).get_template("layers.html.j2")
+    return template.render(
         title=title,
         rows=calls,
         anchors=anchors,
@@ -36,11 +33,6 @@ def render_costs(
         plot=ours(draw_costs(calls, measured, anchors)),
         style=assets("page.css", "layers.css"),
     )
-
-
-@functools.cache
-def _compile_template() -> Template:
-    return make_environment(breakable=breakable, shape=shape_text).get_template("layers.html.j2")
 
 
 def draw_costs(
