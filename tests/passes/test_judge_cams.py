@@ -127,6 +127,17 @@ class Block(nn.Module):
         return x + self.attention(y, y, y)[0]
 
 
+class Queries(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.attn, self.head = nn.Conv2d(3, 4, 1), nn.Module(), nn.Linear(4, 2)
+        self.attn.v = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        return self.head(self.attn.v(self.norm(x)).mean((2, 3)))
+
+
 class Named(nn.Module):
     def __init__(self):
         super().__init__()
@@ -158,6 +169,7 @@ def cams(run, net, *words):
     [
         ("pooled", "0", "3", "12x12"),
         ("Tokens", "blocks.1.norm", "head", "4x4"),  # later, only the class token matters
+        ("Queries", "norm", "head", "16x16"),
         ("Named", "last", "fc", "16x16"),
     ],
 )

@@ -13,6 +13,10 @@ from PIL import Image
 from torch.nn.functional import cosine_similarity, interpolate, relu
 
 from hookcli.config import BackwardStyle, ImageRequest, ModelRequest, RunRequest
+from hookcli.errors import NoBoxError
+from hookcli.networks.processors import choose_task
+from hookcli.networks.task import Aim
+from hookcli.networks.tasks import Detection, Segmentation
 from hookcli.outside.files import safe_name
 from hookcli.plan.images import find_images
 from hookcli.plan.prepared import prepare_model
@@ -197,6 +201,41 @@ def test_the_likeness_to_an_image_is_that_of_what_the_head_takes(run, nets):
     assert image["other_scores"][0]["value"] == pytest.approx(1)
     assert found["heats"][0]["test"]["deletion"][0] == pytest.approx(value, rel=1e-5)
     assert [heat["call_id"] for heat in found["heats"]] == ["deep@like:b.npy", "deep@like:a.npy"]
+
+
+def test_another_output_is_scored_by_the_box_of_the_class_that_overlaps_the_first_most():
+    corners = torch.tensor([[0.0, 0, 10, 10], [50, 50, 60, 60], [5, 0, 15, 10], [0, 0, 10, 9]])
+    other: Any = {"boxes": corners, "scores": torch.tensor([0.9, 0.8, 0.7, 0.5])}
+    other["labels"] = torch.tensor([2, 1, 1, 1])
+    first = Aim("box", 0, torch.tensor([0.0, 0, 10, 10, 1]))
+    part = Detection().score_part([other], "logit", first)
+    assert float(part.scored[0]) == pytest.approx(0.9 * 0.5)  # the first has another class
+    assert part.scored[1] == 1
+    other["labels"] = torch.tensor([2, 1, 2, 2])
+    with pytest.raises(NoBoxError, match="no box of an image overlaps"):
+        Detection().score_part([other], "logit", first)
+
+
+def test_another_output_is_scored_at_the_pixels_of_the_first():
+    one, other = torch.zeros(2, 1, 2, 2, 2)
+    one[0, 1, 0, 0], other[0, 1, 0], other[0, 1, 1, 1] = 1, torch.tensor([0.25, 5]), 7
+    part = Segmentation().score_part(one, "logit", Aim("pixels", 1))
+    again = Segmentation().score_part(other, "logit", part.aim)
+    assert (float(part.scored[0]), float(again.scored[0])) == (1, 0.25)
+
+
+def test_the_boxes_of_transformers_are_shares_of_the_image():
+    task = choose_task("DetrForObjectDetection")(lambda: None, None)
+    assert task.place_box((0.1, 0.2, 0.5, 0.6), (200, 100)) == pytest.approx((20, 20, 100, 60))
+
+
+def test_maps_of_more_than_eight_images_are_not_tested(run, nets):
+    for number in range(9):
+        np.save(f"many{number}.npy", np.load("a.npy"))
+    words = ("nets.py:Pooled", *(f"many{n}.npy" for n in range(9)), "--cam", "deep", *PLAIN)
+    ended = run("gradients", *words)
+    assert (ended.code, "forward passes to test" in ended.err) == (0, False)
+    assert [heat["test"] for heat in document()["heats"]] == [None] * 9
 
 
 def test_a_photo_is_like_itself_even_if_its_features_are_small(run, nets):
