@@ -52,6 +52,14 @@ def test_a_map_of_what_the_score_depends_on_takes_it_first(judge):
     assert area(found.deletion) < 0.2 < 0.4 < area(found.random)
 
 
+def test_chance_is_the_fastest_of_nine_random_maps_and_their_negatives(judge):
+    generator = torch.Generator().manual_seed(0)
+    noise = [torch.rand(8, 8, generator=generator) for _ in range(9)]
+    curves = [judge.test(sign * each, None).deletion for each in noise for sign in (1, -1)]
+    fastest = min(sum(curve[1:5]) + (curve[0] + curve[5]) / 2 for curve in curves) / 5
+    assert judge.test(CORNER, None).chance == pytest.approx(fastest, rel=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_random_map_is_no_better_than_chance(judge, seed):
     noise = torch.rand(8, 8, generator=torch.Generator().manual_seed(10 + seed))
