@@ -341,9 +341,9 @@ def _cam_look(result: RunResult) -> Look[Any]:
         columns["random 10%"] = lambda cam: _share(cam.test.at_random if cam.test else None)
     if any(cam.box for cam in result.cams):
         columns["in box"] = lambda cam: {None: "", True: "yes", False: "no"}[cam.is_inside]
-    folded = ("image", "CAM of", "class")
-    words = (*folded, "hottest at")
-    return Look(kind=LayerRow, columns=columns, words=words, fold=folded, drop=("score",))
+    fold, single = ("image", "CAM of", "class"), ["image"] * (len(images) == 1)
+    drop = ("score", *single, "half within", "random 10%", "in box", "hottest 10%")
+    return Look(kind=LayerRow, columns=columns, words=(*fold, "hottest at"), fold=fold, drop=drop)
 
 
 def _where(finding: Finding, images: int) -> str:
