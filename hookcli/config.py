@@ -216,11 +216,12 @@ class BackwardStyle(ScoreRequest):
         tuple[str | int, ...],
         Flag(
             "--target CLASS",
-            "Class (predicted, an index or a name), box:N, pixels:CLASS or like:IMAGE; repeats.",
+            "Class (predicted, an index or a name), box:N, pixels:CLASS or like:IMAGE; repeats."
+            "  [default: predicted]",
             many=True,
             in_diff=True,
         ),
-    ] = ("predicted",)
+    ] = ()
     texts: Annotated[
         tuple[str, ...],
         Flag(
@@ -264,11 +265,10 @@ class BackwardStyle(ScoreRequest):
     ] = False
 
     @property
-    def scored(self) -> tuple[str, ...]:
+    def aims(self) -> tuple[str, ...]:
         """What each score is about: the targets, and a text as ``text:TEXT``."""
         texts = (f"text:{text}" for text in self.texts)
-        is_default = self.texts and self.targets == ("predicted",)
-        return (*dict.fromkeys((*(() if is_default else map(str, self.targets)), *texts)),)
+        return (*dict.fromkeys((*map(str, self.targets), *texts)),) or ("predicted",)
 
     @property
     def needs_pixels(self) -> bool:

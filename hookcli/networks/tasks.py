@@ -156,7 +156,8 @@ class Segmentation(Task):
             mask = self.list_labels(found.detach(), ())[0] == index
         value = _score_rows(found[0][:, mask].T, kind, index)
         if not mask.any():
-            hint = "choose a different class; `target=CLASS` averages over all pixels"
+            labels = {*self.list_labels(found.detach(), ())[0].flatten().tolist()}
+            hint = f"its classes: {sorted(labels)}; `target={index}` averages over all pixels"
             raise NoBoxError(f"no pixel of an image is of class {index}", hint)
         aim = replace(aim, number=index, found=mask)
         return Part((value, index, f"mean {kind} of the pixels"), aim)

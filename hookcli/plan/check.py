@@ -147,7 +147,7 @@ def check_run(config: RunConfig) -> None:
     check_file_options(config.run.model)
     check_request(config.run, edited_side=config.edited_side, with_gradients=backward is not None)
     if backward is not None:
-        check_score(backward, backward.scored)
+        check_score(backward, backward.aims)
     _check_grids(config.grids)
     _check_tensors(config)
     _check_machine(config)

@@ -50,7 +50,7 @@ def plan_names(scope: Scope, sources: Sequence[ImageSource]) -> PlannedNames:
 
 def hash_inputs(config: RunConfig) -> dict[str, str]:
     """Map each file of ``--input`` and ``--target like:IMAGE`` to its SHA-256."""
-    targets = () if config.backward is None else config.backward.scored
+    targets = () if config.backward is None else config.backward.aims
     likes = [text[5:] for text in targets if text.startswith("like:")]
     likes += [text for _, text in config.run.model.inputs if text.endswith(".npy")]
     return {file: hash_file(file) for file in likes if Path(file).is_file()}

@@ -48,7 +48,7 @@ class Scoring:
         Without weights, the model is not run, and the scorers are only named.
         """
         made: dict[str, Scorer] = {}
-        for text in self.style.scored:
+        for text in self.style.aims:
             kind, colon, what = text.partition(":")
             if not colon or kind not in ("like", "text"):
                 name, scorer = self._score_output(text)
@@ -66,8 +66,7 @@ class Scoring:
         aim = read_aim(text, loaded.categories, several=True)
         name = aim.name if isinstance(aim, Aim) else "predicted" if aim is None else str(aim)
         kinds = ("probability", "logit") if style.score == "logit" else (style.score,)
-        styles = (replace(style, score=kind) for kind in kinds)
-        judged = (loaded.scorer(each, name, needs_gradient=False) for each in styles)
+        judged = (loaded.scorer(replace(style, score=k), name, needs_gradient=False) for k in kinds)
         return name, Scorer(loaded.scorer(style, name), (*judged,))
 
     def _score_likeness(self, kind: str, what: str, *, has_weights: bool) -> Scorer:
@@ -120,4 +119,4 @@ def _pool(call: Call, values: Tensor, size: tuple[int, int]) -> Tensor:
         layout = call.layout_of(tuple(values.shape))
     if layout.is_spatial:
         return as_maps(values, layout)[0].double().flatten(1).mean(1)
-    return values[0].double().flatten()  # with eps, so that small features do not vanish
+    return values[0].double().flatten()

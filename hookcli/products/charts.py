@@ -57,6 +57,6 @@ class GradientFlow(_Chart):
         of = for_page(images[0].key) + and_more(len(images) - 1)
         heading = [
             f"{for_page(info.name)}   gradient flow   {of}",
-            f"{backward.score} of {backward.scored[0]}; weights: {info.weights}",
+            f"{backward.score} of {backward.aims[0]}; weights: {info.weights}",
         ]
         return draw_flow(document.layers, heading, form)

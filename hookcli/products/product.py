@@ -67,7 +67,7 @@ class Scope:
     def passes(self) -> int:
         """The number of images, times the number of targets."""
         backward = self.config.backward
-        return self.images * (1 if backward is None else len(backward.scored))
+        return self.images * (1 if backward is None else len(backward.aims))
 
     @property
     def formats(self) -> int:

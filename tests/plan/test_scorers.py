@@ -64,6 +64,11 @@ class Pixels(nn.Module):
         return {"out": self.head(self.conv(x).relu())}
 
 
+class OneClass(Pixels):
+    def forward(self, x):
+        return {"out": super().forward(x)["out"] + torch.tensor([0.0, 0, 99])[:, None, None]}
+
+
 class Pooled(nn.Module):
     def __init__(self):
         super().__init__()
@@ -254,6 +259,12 @@ def test_texts_that_differ_in_signs_keep_names_of_their_own(nets):
     assert len({safe_name(name) for name in names}) == len(texts)
 
 
+def test_a_text_leaves_out_the_predicted_class_unless_it_is_asked_for():
+    assert BackwardStyle(texts=("a",)).aims == ("text:a",)
+    assert BackwardStyle(targets=("predicted",), texts=("a",)).aims == ("predicted", "text:a")
+    assert BackwardStyle().aims == ("predicted",)
+
+
 def test_a_changed_image_of_like_is_seen_when_a_run_goes_on(run, nets):
     words = ("gradients", "nets.py:Pooled", "a.npy", "--target", "like:b.npy", *PLAIN)
     assert run(*words).code == 0
@@ -301,9 +312,11 @@ def test_the_mean_of_several_layers_is_one_map(run, nets, monkeypatch):
         ("Pooled", ("--target", "box:0"), "--target box:0: the model does not predict boxes"),
         ("Pooled", ("--target", "pixels:0"), "the model does not predict a class for each pixel"),
         ("Pixels", ("--target", "pixels:7"), "--target: there is no class 7"),
+        ("OneClass", ("--target", "pixels:0"), "its classes: [2]; --target 0 averages"),
         ("Pooled", ("--target", "like:c.npy"), "no image can be used: 'c.npy' does not exist"),
         ("Pooled", ("--text", "a cat"), "--text: nets.py:Pooled takes no texts"),
         ("Boxes", ("--target", "box:0", "--score", "sum"), "takes no"),
+        ("Pooled", ("--target", "predicted", "--score", "sum", "--text", "a"), "takes no --target"),
         ("Pooled", ("--target", "like:b.npy", "--score", "probability"), "a score of its own"),
         ("Pooled", ("--cam-mean",), "--cam-mean"),
     ],
