@@ -22,6 +22,7 @@ GridMode: TypeAlias = Literal["auto", "layers", "sheet", "none"]
 Rank: TypeAlias = Literal["std", "mean", "max", "index"]
 HeatOf: TypeAlias = Literal["mean", "max", "sum", "l2"]
 CamMethod: TypeAlias = Literal["gradcam", "gradcam++", "layercam", "eigencam", "hirescam"]
+RoundedTo: TypeAlias = Literal["float16", "bfloat16", "int8", "float8_e4m3"]
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Mode: TypeAlias = Literal["eval", "train", "as-made"]
 OnError: TypeAlias = Literal["stop", "skip"]
@@ -794,6 +795,71 @@ class AblationConfig:
     run: RunRequest
     score: AblationScore = AblationScore()
     style: AblationStyle = AblationStyle()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedRun(RunRequest):
+    """The part of a request for ``hookcli sensitivity`` that other commands have, too."""
+
+    layers: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--layers FORM[,FORM]",
+            "Layers to round; FORM is explained below.  [default: those that use a weight]",
+            many=True,
+            panel="Layers",
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundingStyle:
+    """Rounding: The part of a request that says how layers are rounded, and which list to find."""
+
+    to: Annotated[RoundedTo, Flag("--to FORMAT", "float16, bfloat16, int8 or float8_e4m3.")]
+    what: Annotated[
+        Literal["weights", "outputs", "both"],
+        Flag("--round WHAT", "What of a layer to round: weights, outputs or both."),
+    ] = "both"
+    per_tensor: Annotated[
+        bool, Flag("--per-tensor", "One scale for a weight, and not one for each channel.")
+    ] = False
+    percentile: Annotated[
+        float | None,
+        Flag(
+            "--percentile P",
+            "Clip outputs to this percentile of their magnitudes: 99.9.  [default: the largest]",
+            read=parse.read_percent,
+        ),
+    ] = None
+    keep: Annotated[
+        float | None,
+        Flag(
+            "--keep N%",
+            "Leave this share of the layers alone, the most sensitive, and round the others.",
+            read=parse.read_percent,
+            write="{:g}%".format,
+        ),
+    ] = None
+    reach: Annotated[
+        tuple[str, float] | None,
+        Flag(
+            "--reach GOAL",
+            "Find a short list of layers to leave alone: 'agreement>=0.99', 'divergence<=0.01' or "
+            "'rel-l2<=0.05'.",
+            read=parse.read_goal,
+            write=parse.write_goal,
+        ),
+    ] = None
+    batch_size: Annotated[int, Flag("--batch-size N", "Images in a forward pass.", at_least=1)] = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityConfig:
+    """The request of ``hookcli sensitivity``, which writes no files."""
+
+    run: RoundedRun
+    style: RoundingStyle
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from hookcli.errors import RequestError
@@ -30,6 +31,8 @@ _THRESHOLDS = {
     "--rule": "write NAME=VALUE, for example dead=0.5",
     "--layer-tolerance": "write GLOB=RTOL: 'layer4.*=1e-2'",
 }
+GOALS = {"agreement": ">=", "divergence": "<=", "rel-l2": "<="}
+_GOAL = re.compile(rf"({'|'.join(GOALS)})([<>]=)(.+)")
 _PAIRS = {
     "--input": "write NAME=FILE.npy or NAME=VALUE, for example facts=facts.npy",
     "--model-arg": "write KEY=VALUE, for example num_classes=50",
@@ -121,6 +124,29 @@ def read_threshold(word: str, option: str) -> tuple[str, float]:
         if name and math.isfinite(threshold) and (option == "--rule" or threshold >= 0):
             return name, threshold
     raise RequestError(f"{option} cannot read {word!r}", _THRESHOLDS[option])
+
+
+def read_percent(text: str, option: str) -> float:
+    with contextlib.suppress(ValueError):
+        percent = float(text.removesuffix("%"))
+        if 0 < percent < 100:
+            return percent
+    hint = "write a percentage above 0 and below 100: " + ("99.9" if "cent" in option else "10%")
+    raise RequestError(f"{option} cannot read {text!r}", hint)
+
+
+def read_goal(text: str, option: str) -> tuple[str, float]:
+    match = _GOAL.fullmatch(text.replace(" ", ""))
+    with contextlib.suppress(ValueError):
+        limit = float(match[3]) if match and GOALS[match[1]] == match[2] else math.inf
+        if match and 0 <= limit <= (1 if match[1] == "agreement" else sys.float_info.max):
+            return match[1], limit
+    hint = "write 'agreement>=0.99' (a share up to 1), 'divergence<=0.01' or 'rel-l2<=0.05'"
+    raise RequestError(f"{option} cannot read {text!r}", hint)
+
+
+def write_goal(goal: tuple[str, float]) -> str:
+    return f"{goal[0]}{GOALS[goal[0]]}{goal[1]:g}"
 
 
 def read_pair(word: str, option: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -244,6 +245,14 @@ class OnnxRunner(GraphRunner):
     def list_origins(self) -> Mapping[str, tuple[str, str]]:
         origins = _find_origins(self._model.graph)
         return {key: origins[name] for key, name in self._values.items() if name in origins}
+
+    def name_nodes_of(self, path: str) -> tuple[str, ...]:
+        """Return the names of the nodes that compute a layer, or that read its weights."""
+        # Only its weight tells the node of a convolution into which a BatchNorm was merged.
+        nodes = self._model.graph.node
+        reading = [n.name for n in nodes if any(i.startswith(f"{path}.") for i in n.input)]
+        calls = [each for each in self._values if re.split(r"[#\[]", each)[0] == path]
+        return tuple(dict.fromkeys([*reading, *self.name_nodes(calls)]))
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
         """Return the names of the nodes that compute the given calls, in running order.

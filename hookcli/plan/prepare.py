@@ -30,10 +30,17 @@ from hookcli.plan.folder import check_run_folder
 from hookcli.plan.images import find_images
 
 if TYPE_CHECKING:
-    from hookcli.config import AblationConfig, CompareConfig, ExportRequest, RunConfig, RunRequest
+    from hookcli.config import (
+        AblationConfig,
+        CompareConfig,
+        ExportRequest,
+        RunConfig,
+        RunRequest,
+        SensitivityConfig,
+    )
     from hookcli.passes.runner import Side
     from hookcli.plan.images import FoundImages
-    from hookcli.plan.prepared import Plan, PreparedAblation, PreparedRun
+    from hookcli.plan.prepared import EagerModel, Plan, PreparedAblation, PreparedRun
 
 
 def prepare_run(config: RunConfig) -> PreparedRun:
@@ -86,6 +93,29 @@ def prepare_ablation(config: AblationConfig, *, has_weights: bool = True) -> Pre
 
     model = prepare_model(config.run, found, has_weights=has_weights)
     return settle_ablation(config, require_eager(model, "ablate"), has_weights=has_weights)
+
+
+def prepare_sensitivity(config: SensitivityConfig) -> EagerModel:
+    style, run = config.style, config.run
+    check_values(config)
+    check_file_options(run.model)
+    check_request(run)
+    if style.keep is not None and style.reach is not None:
+        raise RequestError("`keep` and `reach` are two ways to find a list", "choose one")
+    if style.to not in ("int8", "float8_e4m3") and (style.per_tensor or style.percentile):
+        option = "per_tensor" if style.per_tensor else "percentile"
+        raise RequestError(f"`{option}` is for formats with a scale, and {style.to} has none")
+    if style.what == "weights" and style.percentile is not None:
+        raise RequestError("`percentile` is for outputs, and only weights are rounded")
+    if style.what == "outputs" and style.per_tensor:
+        raise RequestError("`per_tensor` is for weights: outputs have one scale in any case")
+    if run.model.dtype == style.to:
+        raise RequestError(f"the model runs in {style.to} already", "leave out `dtype`")
+    found = find_images(run)
+    from hookcli.plan.prepared import prepare_model, require_eager
+
+    model = prepare_model(replace(run, layers=run.layers or ("all",)), found)
+    return require_eager(model, "sensitivity")
 
 
 def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:

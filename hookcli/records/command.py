@@ -13,7 +13,7 @@ from hookcli.records.text import and_more
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hookcli.config import AblationConfig, RunConfig
+    from hookcli.config import AblationConfig, RunConfig, SensitivityConfig
 
 _LEFT_OUT = (FolderRequest, MachineRequest)  # the result does not depend on their options
 _DTYPE = "--tensor-dtype"
@@ -23,7 +23,7 @@ _UNSAID = {"--mode": DEFAULTS.run.model.mode}  # the value that a command withou
 
 
 def command_words(
-    command: str, config: RunConfig | AblationConfig, *requests: object
+    command: str, config: RunConfig | AblationConfig | SensitivityConfig, *requests: object
 ) -> tuple[str, ...]:
     """Return the words of the command that repeats a run, such as ``hookcli inspect net a.png``.
 

@@ -119,6 +119,55 @@ class ChannelRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerLoss:
+    """What a model's answers lose when layers are rounded, as a mean over the images.
+
+    Attributes:
+        agreement: the share of top classes, labels, pixels or boxes that stay the same; null for
+            other outputs.
+        divergence: the Kullback-Leibler divergence of the probabilities from those of the model as
+            it is, in nats; null if there are no classes, or if it is not finite.
+        rel_l2: the relative L2 distance of the outputs; null if it is not finite.
+    """
+
+    agreement: Share | None
+    divergence: float | None
+    rel_l2: Distance | None
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityRow:
+    """A row of ``hookcli sensitivity``: what the answers lose when one layer alone is rounded.
+
+    Attributes:
+        rank: the rank from 1; the most sensitive layer comes first, by ``divergence``, or by
+            ``rel_l2`` if there are no classes.
+        layer: the module path of the layer.
+        agreement: as in the loss of the whole model; so are ``divergence`` and ``rel_l2``.
+        own_rel_l2: how far the layer's own outputs move, relative L2 over all images.
+        weight_rel_l2: how far its weights move; null if it has none, or if they are not rounded.
+        channel_median: the median of ``channels``.
+        channel_worst: the largest of ``channels``.
+        worst_channel: the channel with this error, counted from 0.
+        channels: the relative L2 error of each channel of the layer's outputs; null for a channel
+            that is zero as it is; empty if the layer's channels are not known.
+    """
+
+    rank: AtLeastOne
+    layer: str
+    module_type: ModuleType
+    agreement: Share | None
+    divergence: float | None
+    rel_l2: Distance | None
+    own_rel_l2: Distance | None
+    weight_rel_l2: Distance | None
+    channel_median: Distance | None
+    channel_worst: Distance | None
+    worst_channel: Whole | None
+    channels: tuple[Distance | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SurveyRow:
     """A row of ``hookcli layers``: a tensor of a call, or a layer that has no tensor or no call.
 

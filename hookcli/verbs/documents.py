@@ -9,12 +9,14 @@ from hookcli.outside.documents import LEFT_OUT, Axes, Document, Rows, keywords
 from hookcli.records.attention_records import AttentionRow
 from hookcli.records.pictures import HeatPicture
 from hookcli.records.rows import (
+    AnswerLoss,
     CatalogEntry,
     ChannelRow,
     FileRow,
     LayerRow,
     Measurement,
     ModelTotal,
+    SensitivityRow,
     SurveyRow,
 )
 from hookcli.records.shared_fields import (
@@ -65,6 +67,52 @@ class AblationDocument(Document):
     skipped: SkippedImages
     uncalled: UncalledLayers
     channels: Rows[ChannelRow]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLayers:
+    """A list of layers to leave alone, measured with all other layers rounded.
+
+    Attributes:
+        modules: the module paths of the layers, the most sensitive first.
+        loss: what the answers lose with this list.
+        reached: whether the list reaches the goal of ``--reach``; true without a goal.
+        autocast: Python code that keeps these layers of ``model`` in float32 under autocast.
+        nodes_to_exclude: the nodes of ``--nodes-of``, for the quantizers of onnxruntime; null
+            without this option.
+        node_block_list: the same, for ``convert_float_to_float16`` of onnxconverter-common and
+            onnxruntime.
+        trtexec: the same, as options of TensorRT's trtexec.
+    """
+
+    modules: tuple[str, ...]
+    loss: AnswerLoss
+    reached: bool
+    autocast: str
+    nodes_to_exclude: tuple[str, ...] | None
+    node_block_list: tuple[str, ...] | None
+    trtexec: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensitivityDocument(Document):
+    """The output of ``hookcli sensitivity --format json``.
+
+    Attributes:
+        images: the keys of the images.
+        rounded: what the answers lose if all the layers are rounded.
+        keep: the layers to leave alone; null without ``--keep`` and ``--reach``.
+        layers: one row for each layer, rounded alone; the most sensitive comes first.
+    """
+
+    command: Command
+    model: RunModel
+    images: tuple[str, ...]
+    skipped: SkippedImages
+    uncalled: UncalledLayers
+    rounded: AnswerLoss
+    keep: KeptLayers | None
+    layers: Rows[SensitivityRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

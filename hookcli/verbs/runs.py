@@ -8,7 +8,7 @@ import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 from hookcli import errors
 from hookcli.config import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hookcli.run.result import RunResult
     from hookcli.verbs.call import VerbCall
 
+R = TypeVar("R", bound=RunRequest)
 _PICTURES = {"layers": "one grid per layer", "sheet": "one sheet per image", "none": "no grids"}
 RunFolder: TypeAlias = Annotated[str, Flag("run RUN", "The folder of a run, or its URL.")]
 _ROOM = "set TMPDIR to a folder with free space"
@@ -165,7 +166,7 @@ class RunOrModel:
         )
 
 
-def with_downloads(call: VerbCall, run: RunRequest) -> RunRequest:
+def with_downloads(call: VerbCall, run: R) -> R:
     return replace(run, model=replace(run.model, progress=call.listener.shows_downloads))
 
 

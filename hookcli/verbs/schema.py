@@ -96,6 +96,7 @@ def _list_printed() -> dict[str, type[Document]]:
         "inspect": printed.RunDocument,
         "gradients": printed.RunDocument,
         "ablate": printed.AblationDocument,
+        "sensitivity": printed.SensitivityDocument,
         "diff": ComparisonDocument,
         "compare": ComparisonDocument,
         "layers": printed.LayersDocument,

@@ -14,6 +14,7 @@ SUBJECTS = {
         "layers": "List a model's layers: shapes, cost, traps for hooks.",
         "models": "List models and their weights, or download some.",
         "ablate": "Zero channels one by one, and rank them by their effect.",
+        "sensitivity": "Round layers one by one, and rank them by what it costs.",
     },
     "Compare": {
         "compare": "Run a model in two ways: which layer differs first.",

@@ -1,0 +1,527 @@
+"""Round a model's layers one at a time, measure what its answers lose, and choose what to keep.
+
+A pass runs all images once. One pass runs the model as it is and finds the ranges of outputs, one
+pass for each layer rounds it alone, and one rounds all layers; lists of layers to leave alone take
+a pass each. Before, the first image goes through the model once, to find what is called.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from hookcli import errors
+from hookcli.comparison.answer import compare_answers
+from hookcli.comparison.side import to_array
+from hookcli.config import GRAPH_FILES
+from hookcli.distance.metrics import measure_arrays
+from hookcli.errors import ForwardError, ModelError, RequestError
+from hookcli.hooks.change import Change, change
+from hookcli.hooks.nested import list_not_finite, map_tensors, named_tensors
+from hookcli.hooks.observe import observe
+from hookcli.hooks.watch import watch
+from hookcli.images.fit import require_image, skip_failing
+from hookcli.images.prepare import prepare_like
+from hookcli.networks.modules import find_modules
+from hookcli.networks.tasks import CLASSIFICATION
+from hookcli.passes.call import has_rows, row_of
+from hookcli.passes.rounding import (
+    SCALED,
+    Range,
+    Rounding,
+    list_weights,
+    rounded_weights,
+    run_again,
+    weight_error,
+)
+from hookcli.records.calls import Uncalled
+from hookcli.records.images import SkippedImage
+from hookcli.records.rows import AnswerLoss, SensitivityRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from torch import Tensor, nn
+
+    from hookcli.config import RoundingStyle
+    from hookcli.plan.prepared import EagerModel
+    from hookcli.records.calls import Call, LayerInfo
+    from hookcli.records.runs import ModelInfo
+
+    _Key = tuple[str, int, str]  # the module path, the index of the call, and the output key
+
+_MOST_BYTES = 4 << 30  # of prepared images, and of as many outputs
+_OWN_WEIGHTS = ("weight", "in_proj_weight", "weight_ih_l0")
+_NO_WEIGHT = "it has no weight of two or more axes to round"
+_SILENT = "it ran, but returned no floating-point numbers to round"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptList:
+    """Layers to leave alone, and what the model loses if all others are rounded."""
+
+    modules: tuple[str, ...]  # the module paths, the most sensitive first
+    loss: AnswerLoss
+    reached: bool  # the goal that the user set, if any
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    model: ModelInfo
+    images: tuple[str, ...]  # the keys of the images
+    skipped: tuple[SkippedImage, ...]
+    uncalled: tuple[Uncalled, ...]
+    rows: tuple[SensitivityRow, ...]  # the most sensitive layer first
+    rounded: AnswerLoss  # with all layers rounded
+    kept: KeptList | None
+    passes: int
+
+    @property
+    def exit_code(self) -> int:
+        failed = self.kept is not None and not self.kept.reached
+        return errors.choose_code(failed=failed, skipped=bool(self.skipped))
+
+
+def measure_sensitivity(
+    model: EagerModel,
+    style: RoundingStyle,
+    planned: Callable[[int, int], None],
+    pass_done: Callable[[], None],
+    *,
+    all_weights: bool,
+) -> Sensitivity:
+    """Measure each layer of the model's runner; ``planned`` gets the numbers of layers and passes.
+
+    With ``all_weights``, the layers are those that own a weight, or that use a weight of a module
+    inside them without calling it, such as the attention of torchvision's Swin.
+    """
+    images = _Images(model, style.batch_size)
+    images.prepare()
+    layers, uncalled = _choose_layers(model, style, images.pixels[0], all_weights=all_weights)
+    planned(len(layers), len(layers) + 2)
+    passes = _Passes(model, style, images, layers, pass_done)
+    passes.run_plain()
+    rows = _rank([passes.measure(layer) for layer in layers])
+    rounded = passes.run_rounded(layers)
+    if not any(value != 0 for value in (rounded.rel_l2, *(row.rel_l2 for row in rows))):
+        raise RequestError(
+            f"rounding to {style.to} changes no output: there is nothing to rank",
+            "is the model in this format already, or its output always the same?",
+        )
+    kept = _Search(passes, [row.layer for row in rows], rounded).find()
+    return Sensitivity(
+        model.loaded.info,
+        tuple(images.keys),
+        (*model.skipped, *images.skipped),
+        tuple(uncalled),
+        rows,
+        rounded,
+        kept,
+        passes.done,
+    )
+
+
+def open_nodes(file: Path) -> Callable[[str], tuple[str, ...]]:
+    """Return a function that names the nodes of an ONNX file for a module path."""
+    if file.suffix != GRAPH_FILES["onnx"]:
+        raise RequestError(f"`nodes_of` takes an ONNX file, not {str(file)!r}", "export the model")
+    from hookcli.passes.onnx_file import OnnxRunner
+
+    return OnnxRunner.of(file, CLASSIFICATION.arguments, None).name_nodes_of
+
+
+@dataclass(slots=True)
+class _Images:
+    model: EagerModel
+    batch_size: int
+    keys: list[str] = field(default_factory=list)
+    pixels: list[Tensor] = field(default_factory=list)  # (1, …) each, on the host
+    skipped: list[SkippedImage] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        model, total = self.model, 0
+        for source in model.sources:
+            first = self.pixels[0].shape[1:] if self.pixels else None
+            image = prepare_like(model.fitter, source, first)
+            if image.pixels is None:
+                self.skipped.append(SkippedImage(image.file, image.reason))
+                continue
+            several = len(model.sources) > 1
+            with skip_failing(
+                model.request.on_error, image.file, self.skipped, is_one_of_several=several
+            ):
+                if model.request.on_error == "skip":
+                    _call(model, image.pixels[None])
+                self.keys.append(image.key)
+                self.pixels.append(image.pixels[None])
+            total += image.pixels.nbytes
+            if total > _MOST_BYTES:
+                raise RequestError(
+                    f"{len(model.sources)} images are too much for memory: each takes "
+                    f"{image.pixels.nbytes / 1e6:.1f} MB, and {_MOST_BYTES >> 30} GB are the most",
+                    "some hundred images rank layers well: choose fewer",
+                )
+        require_image(self.keys, (*model.skipped, *self.skipped))
+
+    def batches(self) -> Iterator[Tensor]:
+        size = 1 if self.model.runner.alone else self.batch_size
+        for _, same in itertools.groupby(self.pixels, lambda each: each.shape):
+            alike = [*same]
+            yield from (torch.cat(alike[i : i + size]) for i in range(0, len(alike), size))
+
+
+def _call(model: EagerModel, pixels: Tensor) -> object:
+    with torch.inference_mode():
+        return model.runner.call(model.runner.to_device(pixels.clone()))
+
+
+def _choose_layers(
+    model: EagerModel, style: RoundingStyle, pixels: Tensor, *, all_weights: bool
+) -> tuple[list[LayerInfo], list[Uncalled]]:
+    modules = find_modules(model.runner.module)
+    known = {each.module_path: each for each in model.runner.layers}
+    silent: set[str] = {*known}
+    called: dict[str, str] = {}
+
+    def see(call: Call, tensor: Tensor) -> None:
+        if tensor.is_floating_point():
+            silent.discard(call.layer.module_path)
+
+    with observe(model.runner.module, [*known.values()], see, called=called):
+        _call(model, pixels)
+    wanted = [*known]
+    if all_weights:
+        owners = [path for path in wanted if path and _owns_weight(modules[path])]
+        wanted = [*dict.fromkeys(_find_caller(path, called) for path in owners)]
+        inside = {path for path in wanted if any(path.startswith(f"{o}.") for o in wanted if o)}
+        wanted = [path for path in known if path and path in wanted and path not in inside]
+    reasons = {path: _find_reason(path, modules, style, called, silent) for path in wanted}
+    chosen = [known[path] for path in wanted if not reasons[path]]
+    if not chosen:
+        why = next(iter(reasons.values()), _NO_WEIGHT)
+        raise RequestError(
+            f"there is nothing to round: {why}", "`hookcli.layers(MODEL)` shows what runs"
+        )
+    _refuse_nested([layer.module_path for layer in chosen])
+    explain = model.runner.explain_uncalled
+    uncalled = [
+        Uncalled(known[path], why or explain(known[path])) for path, why in reasons.items() if why
+    ]
+    return chosen, uncalled
+
+
+def _owns_weight(module: nn.Module) -> bool:
+    owned = (module._parameters.get(name) for name in _OWN_WEIGHTS)
+    return any(each is not None and each.dim() > 1 for each in owned)
+
+
+def _find_caller(path: str, called: dict[str, str]) -> str:
+    while path and path not in called:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _find_reason(
+    path: str,
+    modules: dict[str, nn.Module],
+    style: RoundingStyle,
+    called: dict[str, str],
+    silent: set[str],
+) -> str:
+    if path not in called:
+        return "the model did not call it"
+    if path in silent:
+        return _SILENT
+    module = modules.get(path)
+    has_weights = module is not None and bool(list_weights(module, path))
+    return _NO_WEIGHT if style.what == "weights" and not has_weights else ""
+
+
+def _refuse_nested(paths: Sequence[str]) -> None:
+    for path in paths:
+        around = next((each for each in paths if path.startswith(f"{each}.") or not each), path)
+        if around != path:
+            raise RequestError(
+                f"{path} is inside {around or 'the model'}: a layer would be rounded twice",
+                "choose one of them with `layers` and `exclude`",
+            )
+
+
+@dataclass(slots=True)
+class _OwnError:
+    """How far rounding a layer moves its own outputs, in all and for each channel."""
+
+    difference: float = 0.0  # sums of squares, here and of each channel (C,)
+    size: float = 0.0
+    channels: tuple[Tensor, Tensor] | None = None
+    misplaced: bool = False  # whether a rounded value is not finite
+
+    def add(self, exact: Tensor, rounded: Tensor, axis: int | None) -> None:
+        one, two = exact.double(), rounded.double()
+        self.misplaced |= bool((one.isfinite() & ~two.isfinite()).any())
+        apart, sizes = (two - one).square(), one.square()
+        self.difference += float(apart.sum())
+        self.size += float(sizes.sum())
+        if axis is None:
+            return
+        axes = [each for each in range(one.dim()) if each != axis]
+        sums = tuple(each.sum(axes) if axes else each for each in (apart, sizes))
+        if self.channels is None:
+            self.channels = (sums[0], sums[1])
+        elif self.channels[0].shape == sums[0].shape:
+            self.channels = (self.channels[0] + sums[0], self.channels[1] + sums[1])
+
+    @property
+    def rel_l2(self) -> float | None:
+        return None if self.misplaced else _ratio(self.difference, self.size)
+
+    def list_channels(self) -> tuple[float | None, ...]:
+        if self.channels is None:
+            return ()
+        pairs = zip(*(each.tolist() for each in self.channels), strict=True)
+        return tuple(_ratio(difference, size) for difference, size in pairs)
+
+
+def _ratio(difference: float, size: float) -> float | None:
+    if difference == 0:
+        return 0.0
+    return math.sqrt(difference / size) if size and math.isfinite(difference) else None
+
+
+@dataclass(slots=True)
+class _Passes:
+    model: EagerModel
+    style: RoundingStyle
+    images: _Images
+    layers: Sequence[LayerInfo]
+    pass_done: Callable[[], None]
+    done: int = 0
+    outputs: list[object] = field(default_factory=list)  # of the model as it is, by image
+    ranges: dict[_Key, Range] = field(default_factory=dict)
+
+    @property
+    def rounding(self) -> Rounding:
+        return Rounding(self.style.to, self.style.per_tensor)
+
+    def run_plain(self) -> None:
+        def see(call: Call, tensor: Tensor) -> None:
+            if self._rounds("outputs") and self.style.to in SCALED and tensor.is_floating_point():
+                key = _key_of(call)
+                self.ranges.setdefault(key, Range(self.style.percentile)).add(tensor)
+
+        self.outputs = [*self._run(observe(self.model.runner.module, self.layers, see))]
+        if self.images.batch_size > 1 and len(self.outputs) != len(self.images.pixels):
+            self.images.batch_size, self.done = 1, 0
+            self.ranges.clear()
+            self.outputs = [*self._run(observe(self.model.runner.module, self.layers, see))]
+        for key, output in zip(self.images.keys, self.outputs, strict=True):
+            if list_not_finite(output):
+                raise ModelError(
+                    f"the output of the model for {key} is not finite before anything is rounded",
+                    "`hookcli.inspect` finds where it begins",
+                )
+        goal, same = self.style.reach, AnswerLoss(*self._compare_one(*self.outputs[:1] * 2))
+        if goal is not None and _read_measure(goal[0], same) is None:
+            raise RequestError(
+                f"`reach` {goal[0]}: the model's answers are no classes",
+                "`reach='rel-l2<=0.05'` compares any outputs",
+            )
+
+    def measure(self, layer: LayerInfo) -> SensitivityRow:
+        module = find_modules(self.model.runner.module).get(layer.module_path)
+        error = _OwnError()
+        loss = self._compare(self._run(self._rounding_alone(layer, module, error)))
+        channels = error.list_channels()
+        known = sorted((e, c) for c, e in enumerate(channels) if e is not None)
+        of_weights = None if module is None else weight_error(module, layer.label, self.rounding)
+        return SensitivityRow(
+            rank=1,
+            layer=layer.label,
+            module_type=layer.module_type,
+            agreement=loss.agreement,
+            divergence=loss.divergence,
+            rel_l2=loss.rel_l2,
+            own_rel_l2=error.rel_l2,
+            weight_rel_l2=of_weights if self._rounds("weights") else None,
+            channel_median=known[len(known) // 2][0] if known else None,
+            channel_worst=known[-1][0] if known else None,
+            worst_channel=known[-1][1] if known else None,
+            channels=channels,
+        )
+
+    def run_rounded(self, layers: Sequence[LayerInfo]) -> AnswerLoss:
+        return self._compare(self._run(self._rounding_all(layers)))
+
+    @contextmanager
+    def _rounding_alone(
+        self, layer: LayerInfo, module: nn.Module | None, error: _OwnError
+    ) -> Iterator[None]:
+        given: list[object] = []
+
+        def start(_call: Call, inputs: object) -> None:
+            if rounds:  # the module may overwrite them
+                given.append(map_tensors(inputs, lambda _, tensor: tensor.clone()))
+
+        def finish(call: Call, output: object) -> object:
+            if output is None:  # the call raised
+                return None
+            rounded = output
+            if rounds and module is not None:
+                with rounded_weights(module, layer.label, self.rounding):
+                    rounded = run_again(module, given.pop())
+            rounded = map_tensors(rounded, partial(self._round_output, call))
+            for (key, exact), (_, other) in zip(
+                named_tensors(output), named_tensors(rounded), strict=True
+            ):
+                if exact.is_floating_point():
+                    own = replace(call, side="output", output_key=key)
+                    error.add(
+                        exact, other, own.layout_of(tuple(exact.shape), self._size).channel_axis
+                    )
+            return rounded
+
+        rounds = module is not None and self._rounds("weights")
+        rounds = rounds and bool(list_weights(module, layer.label)) if module else False
+        with watch(self.model.runner.module, [layer], start, finish):
+            yield
+
+    @contextmanager
+    def _rounding_all(self, layers: Sequence[LayerInfo]) -> Iterator[None]:
+        modules = find_modules(self.model.runner.module)
+        with ExitStack() as stack:
+            for layer in layers if self._rounds("weights") else ():
+                if (module := modules.get(layer.module_path)) is not None:
+                    stack.enter_context(rounded_weights(module, layer.label, self.rounding))
+
+            def apply(call: Call | None, tensor: Tensor) -> Tensor:
+                assert call is not None  # noqa: S101  only a change of parameters has no call
+                return self._round_output(call, call.output_key, tensor)
+
+            stack.enter_context(
+                change(self.model.runner.module, [Change("output", tuple(layers), (), apply)])
+            )
+            yield
+
+    def _round_output(self, call: Call, key: str, tensor: Tensor) -> Tensor:
+        if not (self._rounds("outputs") and tensor.is_floating_point()):
+            return tensor
+        found = self.ranges.get(_key_of(replace(call, output_key=key)))
+        limit = 0.0 if found is None else found.limit
+        return self.rounding.round(tensor, torch.tensor(limit))
+
+    def _rounds(self, what: str) -> bool:
+        return self.style.what in (what, "both")
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        return self.model.runner.size_of(self.images.pixels[0])
+
+    def _run(self, around: AbstractContextManager[None]) -> Iterator[object]:
+        with around:
+            for batch in self.images.batches():
+                rows = len(batch)
+                try:
+                    output = _call(self.model, batch)
+                except ForwardError:
+                    if rows == 1 or self.outputs:
+                        raise
+                    return  # the model takes one image at a time
+                if rows > 1 and not has_rows(output, rows):
+                    return
+                for row in range(rows):
+                    yield output if rows == 1 else row_of(output, row)
+        self.done += 1
+        self.pass_done()
+
+    def _compare(self, outputs: Iterator[object]) -> AnswerLoss:
+        pairs = zip(self.outputs, [*outputs], strict=True)  # the pass ends before they are compared
+        losses = [self._compare_one(*pair) for pair in pairs]
+        return AnswerLoss(*(_mean([loss[i] for loss in losses]) for i in range(3)))
+
+    def _compare_one(self, exact: object, rounded: object) -> tuple[float | None, ...]:
+        pairs = zip(named_tensors(exact), named_tensors(rounded), strict=False)
+        arrays = [(to_array(a), to_array(b)) for (_, a), (_, b) in pairs if a.shape == b.shape]
+        apart = [measure_arrays(*each) for each in arrays]
+        worst = max((math.inf if e.misplaced else e.rel_l2 for e in apart), default=math.inf)
+        answer = compare_answers(self.model.loaded, exact, rounded)
+        share = None if answer is None or answer.kind == "output" else answer.share
+        divergence = answer.distance if answer and answer.kind == "top class" else None
+        return share, divergence, worst if worst < math.inf else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _key_of(call: Call) -> _Key:
+    return call.layer.module_path, call.call_index, call.output_key
+
+
+def _rank(rows: Sequence[SensitivityRow]) -> tuple[SensitivityRow, ...]:
+    # By the divergence if there are classes, else by the output; what is not finite comes first.
+    by = "rel_l2" if all(row.divergence is None for row in rows) else "divergence"
+
+    def loss_of(row: SensitivityRow) -> list[float]:
+        values = (getattr(row, by), row.rel_l2)
+        return [-math.inf if value is None else -value for value in values]
+
+    return tuple(replace(row, rank=i) for i, row in enumerate(sorted(rows, key=loss_of), 1))
+
+
+def _read_measure(measure: str, loss: AnswerLoss) -> float | None:
+    value: float | None = getattr(loss, measure.replace("-", "_"))
+    return value
+
+
+@dataclass(slots=True)
+class _Search:
+    """Finds how many of the most sensitive layers to leave alone; each trial is a pass."""
+
+    passes: _Passes
+    order: Sequence[str]  # labels, the most sensitive first
+    rounded: AnswerLoss  # with all layers rounded
+    tried: dict[int, AnswerLoss] = field(default_factory=dict)
+
+    def find(self) -> KeptList | None:
+        style, most = self.passes.style, len(self.order) - 1
+        self.tried[0] = self.rounded
+        if style.keep is not None:
+            count = min(most, max(1, math.ceil(len(self.order) * style.keep / 100)))
+            return self._list(count, reached=True)
+        if style.reach is None:
+            return None
+        if not self._reaches(0) and not self._reaches(most):
+            sign = 1 if style.reach[0] == "agreement" else -1
+            rated = {n: _read_measure(style.reach[0], loss) for n, loss in self.tried.items()}
+            known = {n: sign * rate for n, rate in rated.items() if rate is not None}
+            return self._list(max(known, key=known.__getitem__, default=most), reached=False)
+        low, high = -1, 0 if self._reaches(0) else most
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._reaches(middle) else (middle, high)
+        return self._list(high, reached=True)
+
+    def _reaches(self, count: int) -> bool:
+        assert self.passes.style.reach is not None  # noqa: S101  the caller has checked this
+        measure, limit = self.passes.style.reach
+        value = _read_measure(measure, self._try(count))
+        return value is not None and (value >= limit if measure == "agreement" else value <= limit)
+
+    def _try(self, count: int) -> AnswerLoss:
+        if count not in self.tried:
+            kept = {*self.order[:count]}
+            rest = [layer for layer in self.passes.layers if layer.label not in kept]
+            self.tried[count] = self.passes.run_rounded(rest)
+        return self.tried[count]
+
+    def _list(self, count: int, *, reached: bool) -> KeptList:
+        return KeptList(tuple(self.order[:count]), self._try(count), reached)

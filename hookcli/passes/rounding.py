@@ -1,0 +1,154 @@
+"""Round the weights and outputs of layers to a smaller number format, as quantizers do.
+
+``int8`` and ``float8_e4m3`` divide by a scale first, so that the largest magnitude becomes 127 or
+448, and clip what is beyond: symmetric, without a zero point (Wu et al. 2020,
+https://arxiv.org/abs/2004.09602; Micikevicius et al. 2022, https://arxiv.org/abs/2209.05433). The
+arithmetic of ``int8`` is that of ``torch.fake_quantize_per_channel_affine``. ``float16`` and
+``bfloat16`` have no scale; a value that is too large for ``float16`` becomes infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from hookcli.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Format: TypeAlias = Literal["float16", "bfloat16", "int8", "float8_e4m3"]
+SCALED = {"int8": 127.0, "float8_e4m3": 448.0}  # the largest number of each format with a scale
+_BINS = 4096
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_COMPUTED = ("_orig", "_g", "_v")  # what pruning and weight_norm compute a weight from
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    to: Format
+    per_tensor: bool = False  # one scale for a whole weight, instead of one for each channel
+
+    def round_weight(self, weight: Tensor, axis: int) -> Tensor:
+        """Round a weight with a scale for each index of ``axis``, the axis of output channels."""
+        sizes, kept = weight.detach().abs(), () if self.per_tensor else (axis,)
+        axes = [each for each in range(weight.dim()) if each not in kept]
+        return self.round(weight.detach(), sizes.amax(axes, keepdim=True) if axes else sizes)
+
+    def round(self, values: Tensor, largest: Tensor) -> Tensor:
+        """Round values; ``largest`` is the magnitude that a format with a scale still reaches."""
+        if self.to not in SCALED:
+            return values.to(getattr(torch, self.to)).to(values.dtype)
+        most, wide = SCALED[self.to], values if values.dtype == torch.float64 else values.float()
+        scale = (largest.to(wide) / most).clamp(min=torch.finfo(wide.dtype).tiny)
+        scaled = wide * (1 / scale)
+        if self.to == "int8":
+            rounded = scaled.round().clamp(-most, most)
+        else:
+            rounded = scaled.clamp(-most, most).to(torch.float8_e4m3fn).to(wide.dtype)
+        return (rounded * scale).to(values.dtype)
+
+
+@dataclass(slots=True)
+class Range:
+    """The largest magnitude of a layer's outputs over images, or a percentile of magnitudes.
+
+    For a percentile, a histogram counts magnitudes; its bins double in width when a larger value
+    comes, as in the calibrators of NVIDIA's pytorch-quantization.
+    """
+
+    percentile: float | None = None
+    largest: float = 0.0
+    _width: float = 0.0  # of a bin
+    _counts: Tensor = field(default_factory=lambda: torch.zeros(_BINS, dtype=torch.float64))
+
+    def add(self, values: Tensor) -> None:
+        sizes = values.detach().abs().flatten()
+        sizes = sizes[sizes.isfinite()].float()
+        if not sizes.numel():
+            return
+        self.largest = max(self.largest, float(sizes.max()))
+        if self.percentile is None:
+            return
+        self._width = self._width or self.largest / _BINS
+        while self.largest > self._width * _BINS * (1 + 1e-6):
+            merged = self._counts.view(-1, 2).sum(1)
+            self._counts, self._width = (
+                torch.cat([merged, torch.zeros_like(merged)]),
+                self._width * 2,
+            )
+        index = (sizes / (self._width or 1.0)).long().clamp(max=_BINS - 1)
+        self._counts += index.bincount(minlength=_BINS).double().cpu()
+
+    @property
+    def limit(self) -> float:
+        if self.percentile is None or not self._width:
+            return self.largest
+        within = self._counts.cumsum(0) >= self._counts.sum() * self.percentile / 100 - 1e-9
+        return min(self.largest, (int(within.double().argmax()) + 1) * self._width)
+
+
+def list_weights(module: nn.Module, path: str) -> list[tuple[nn.Module, str, Tensor]]:
+    """Return the weights of two or more axes in a module, each with its owner and its name."""
+    found: list[tuple[nn.Module, str, Tensor]] = []
+    for owner in module.modules():
+        parameters = [(n, p) for n, p in owner._parameters.items() if p is not None]
+        computed = [
+            n for n, _ in parameters if n.endswith(_COMPUTED) and n[: n.rindex("_")] in vars(owner)
+        ]
+        if is_parametrized(owner) or computed:
+            raise RequestError(
+                f"the weights of {path} are computed from others, and cannot be rounded alone",
+                "remove weight_norm, spectral_norm or pruning, which keeps the values",
+            )
+        found += [(owner, n, p) for n, p in parameters if p.dim() > 1 and p.is_floating_point()]
+    return found
+
+
+def weight_error(module: nn.Module, path: str, rounding: Rounding) -> float | None:
+    """Return the relative L2 error of rounding a module's weights; None if there are none."""
+    apart = size = 0.0
+    for owner, _, weight in list_weights(module, path):
+        exact = weight.detach().double()
+        rounded = rounding.round_weight(weight, _axis_of(owner)).double()
+        apart += float((rounded - exact).square().sum())
+        size += float(exact.square().sum())
+    return math.sqrt(apart / size) if size else None
+
+
+@contextmanager
+def rounded_weights(module: nn.Module, path: str, rounding: Rounding) -> Iterator[None]:
+    with ExitStack() as stack, torch.no_grad():
+        for owner, name, weight in list_weights(module, path):
+            rounded = rounding.round_weight(weight, _axis_of(owner))
+            stack.callback(setattr, owner, name, weight)
+            setattr(owner, name, nn.Parameter(rounded, requires_grad=False))
+        yield
+
+
+def run_again(module: nn.Module, given: Any) -> object:
+    """Run a module's ``forward`` on the inputs of a call, as ``hooks.watch`` gives them."""
+    forward = vars(module).get("forward") or _plain_forward(module)
+    names = signature(forward).parameters
+    if isinstance(given, dict) and ("0" in given or given.keys() <= names.keys()):
+        args = [value for name, value in given.items() if name.isdecimal()]
+        kwargs = {name: value for name, value in given.items() if not name.isdecimal()}
+        return forward(*args, **kwargs)
+    return forward(given)
+
+
+def _plain_forward(module: nn.Module) -> Any:
+    # ``hooks.register`` has replaced the method of the class by one that also calls the hooks.
+    method = type(module).forward
+    return getattr(method, "__wrapped__", method).__get__(module)
+
+
+def _axis_of(owner: nn.Module) -> int:
+    return int(isinstance(owner, _TRANSPOSED))

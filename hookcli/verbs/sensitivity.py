@@ -1,0 +1,263 @@
+"""Define ``hookcli sensitivity``: its outcome, its lists for other tools, and what it prints."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from hookcli.config import RoundedRun, RoundingStyle, SensitivityConfig
+from hookcli.outside import parse
+from hookcli.outside.flags import Flag
+from hookcli.records.command import command_words, repeatable
+from hookcli.records.rows import AnswerLoss, SensitivityRow
+from hookcli.records.runs import weights_text
+from hookcli.records.text import and_more, count, figure_text
+from hookcli.verbs.call import Progress, VerbCall
+from hookcli.verbs.documents import KeptLayers, SensitivityDocument
+from hookcli.verbs.keywords import TABLES, Without, verb
+from hookcli.verbs.messages import begin, describe_uncalled, warn_of_skipped
+from hookcli.verbs.outcome import MOST_ROWS, Look, Table, UnwrittenOutcome
+from hookcli.verbs.runs import with_downloads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hookcli.comparison.sensitivity import Sensitivity
+
+_LOOK = Look(
+    kind=SensitivityRow,
+    columns={
+        "#": lambda row: str(row.rank),
+        "layer": lambda row: row.layer,
+        "type": lambda row: row.module_type,
+        "agreement": lambda row: _percent(row.agreement),
+        "divergence": lambda row: figure_text(row.divergence),
+        "rel L2": lambda row: "not finite" if row.rel_l2 is None else figure_text(row.rel_l2),
+        "own L2": lambda row: figure_text(row.own_rel_l2),
+        "weights L2": lambda row: figure_text(row.weight_rel_l2),
+        "median channel": lambda row: figure_text(row.channel_median),
+        "worst channel": lambda row: _channel_text(row.channel_worst, row.worst_channel),
+    },
+    words=("layer", "type"),
+    fold=("layer",),
+    drop=("type", "median channel", "weights L2", "worst channel", "agreement", "divergence"),
+)
+_SCHEMES = {
+    "float16": "as float16, without a scale",
+    "bfloat16": "as bfloat16, without a scale",
+    "int8": "to whole numbers up to 127 times a scale, symmetric",
+    "float8_e4m3": "as float8 (4 bits of exponent, up to 448) times a scale, symmetric",
+}
+_MOST_NAMED = 8
+_AUTOCAST = """\
+import torch
+
+def keep_in_float32(module, device="cuda"):
+    forward = module.forward
+    def run(*args, **kwargs):
+        with torch.autocast(device, enabled=False):
+            wide = [a.float() if torch.is_tensor(a) and a.is_floating_point() else a for a in args]
+            return forward(*wide, **kwargs)
+    module.forward = run
+
+for name in {names}:
+    keep_in_float32(model.get_submodule(name))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityOutcome(UnwrittenOutcome):
+    """The result of ``sensitivity``: layers, ranked by what rounding each one alone costs.
+
+    Attributes:
+        result: the model, the images, the ranked layers, and the list of layers to leave alone.
+        nodes: the names of the ONNX nodes that compute the layers of that list; None without a
+            file.
+    """
+
+    config: SensitivityConfig
+    result: Sensitivity
+    top: int  # rows of the table
+    nodes: tuple[str, ...] | None = None
+
+    @property
+    def rows(self) -> tuple[SensitivityRow, ...]:
+        return self.result.rows
+
+    @property
+    def exit_code(self) -> int:
+        return self.result.exit_code
+
+    @property
+    def kept(self) -> KeptLayers | None:
+        """The layers to leave alone, as other tools take them; None without a list."""
+        kept, nodes = self.result.kept, self.nodes
+        if kept is None:
+            return None
+        return KeptLayers(
+            loss=kept.loss,
+            reached=kept.reached,
+            modules=kept.modules,
+            autocast=_AUTOCAST.format(names=repr([*kept.modules])),
+            node_block_list=nodes,
+            nodes_to_exclude=nodes,
+            trtexec=None if nodes is None else _trtexec(nodes),
+        )
+
+    def document(self) -> SensitivityDocument:
+        result = self.result
+        words = command_words("sensitivity", self.config)
+        return SensitivityDocument(
+            command=repeatable(words),
+            model=result.model,
+            images=result.images,
+            skipped=result.skipped,
+            uncalled=tuple(layer.row() for layer in result.uncalled),
+            rounded=result.rounded,
+            keep=self.kept,
+            layers=self.rows,
+        )
+
+    def table(self) -> Table[SensitivityRow]:
+        caption = [*self._caption()]
+        return Table(
+            look=_LOOK, rows=self.rows[: self.top], headlines=[*self._headlines()], caption=caption
+        )
+
+    def _headlines(self) -> Iterator[str]:
+        result, goal = self.result, self.config.style.reach
+        what = f"all {len(self.rows)} layers rounded to {self.config.style.to}"
+        yield f"{what}: {_loss_text(result.rounded)}"
+        if result.kept is None:
+            return
+        aim = "" if goal is None else parse.write_goal(goal)
+        loss, layers = _loss_text(result.kept.loss), len(result.kept.modules)
+        some = f"the {count(layers, 'layer')} at the top left alone" if layers else "all rounded"
+        if result.kept.reached:
+            yield f"{some}: {loss}{f', which reaches {aim}' if aim else ''}"
+        else:
+            yield f"no list reaches {aim}; the best that was tried, {some}: {loss}"
+
+    def _caption(self) -> Iterator[str]:
+        kept, rows, style = self.result.kept, self.rows, self.config.style
+        if self.top < len(rows):
+            yield f"the first {self.top} of {len(rows)} layers; all of them: `rows`"
+        yield weights_text(self.result.model)
+        images = count(len(self.result.images), "image")
+        yield f"each layer alone, over {images}: {_scheme_text(style)}"
+        if kept is not None and kept.modules:
+            more = and_more(len(kept.modules) - _MOST_NAMED)
+            yield f"leave alone: {', '.join(kept.modules[:_MOST_NAMED])}{more}"
+            hint = "" if self.nodes is not None else ", and names of ONNX nodes with `nodes_of`"
+            yield f"the list for other tools: `document().keep`{hint}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{int(1e4 * share) / 100:g} %"  # only all is 100 %
+
+
+def _channel_text(error: float | None, channel: int | None) -> str:
+    return "" if error is None else f"{figure_text(error)} ({channel})"
+
+
+def _loss_text(loss: AnswerLoss) -> str:
+    parts = [] if loss.agreement is None else [f"answers agree to {_percent(loss.agreement)}"]
+    parts += [] if loss.divergence is None else [f"KL {figure_text(loss.divergence)}"]
+    apart = "not finite" if loss.rel_l2 is None else figure_text(loss.rel_l2)
+    return ", ".join([*parts, f"relative L2 of the output {apart}"])
+
+
+def _scheme_text(style: RoundingStyle) -> str:
+    parts = []
+    has_scale = style.to in ("int8", "float8_e4m3")
+    if style.what != "outputs":
+        each = "one for each weight" if style.per_tensor else "one for each output channel"
+        parts.append(f"weights {each}" if has_scale else "weights")
+    if style.what != "weights":
+        top = (
+            "the largest magnitude"
+            if style.percentile is None
+            else f"percentile {style.percentile:g}"
+        )
+        parts.append(
+            f"outputs one for each tensor, by {top} over the images" if has_scale else "outputs"
+        )
+    return f"rounded {_SCHEMES[style.to]}: {', '.join(parts)}"
+
+
+def _trtexec(nodes: tuple[str, ...]) -> str:
+    return "--precisionConstraints=obey --layerPrecisions=" + ",".join(f"{n}:fp32" for n in nodes)
+
+
+@verb(*TABLES)
+def sensitivity(
+    call: VerbCall,
+    run: Annotated[RoundedRun, Without("pair clip edit prune output_key")],
+    style: RoundingStyle,
+    nodes_of: Annotated[
+        Path | None,
+        Flag(
+            "--nodes-of FILE.onnx",
+            "Also name the nodes of this export that compute the layers to leave alone.",
+            panel="Output",
+        ),
+    ] = None,
+    top: Annotated[
+        int,
+        Flag(
+            "--top N",
+            "Rows of the table; other formats have all layers.",
+            at_least=1,
+            panel="Output",
+        ),
+    ] = MOST_ROWS,
+) -> SensitivityOutcome:
+    """Round layers to a smaller format one by one, and rank them by what the answers lose.
+
+    A list of layers to leave alone is tested by a run in which all others are rounded. Ends with
+    code 7 if no list reaches the goal of --reach.
+
+    Examples:
+        hookcli sensitivity resnet18 photos/ --to int8
+        hookcli sensitivity resnet18 photos/ --to int8 --reach 'agreement>=0.99'
+    """
+    from hookcli.plan.prepare import prepare_sensitivity
+
+    config = SensitivityConfig(with_downloads(call, run), style)
+    with call.listener.no_data():
+        model = prepare_sensitivity(config)
+        from hookcli.comparison.sensitivity import measure_sensitivity, open_nodes
+
+        name_nodes = None if nodes_of is None else open_nodes(nodes_of)
+    begin(call, model.skipped, model.loaded.info)
+    bar = Progress()
+    with ExitStack() as stack, call.listener.no_data():
+
+        def begin_bar(layers: int, passes: int) -> None:
+            nonlocal bar
+            images = count(len(model.sources), "image")
+            call.plan(f"{run.model.name}: {count(layers, 'layer')}, {images}, {passes} passes")
+            bar = call.listener.count(passes, "passes", is_long=True)
+            stack.enter_context(bar)
+
+        result = measure_sensitivity(
+            model,
+            style,
+            begin_bar,
+            lambda: bar.step(),  # noqa: PLW0108  a later bar
+            all_weights=not run.layers,
+        )
+    warn_of_skipped(call, result.skipped[len(model.skipped) :])
+    call.listener.end()
+    describe_uncalled(call, result.uncalled)
+    nodes = None
+    if name_nodes is not None and result.kept is not None:
+        named = {path: name_nodes(path) for path in result.kept.modules}
+        nodes = tuple(dict.fromkeys(name for names in named.values() for name in names))
+        for path in (each for each, names in named.items() if not names):
+            call.warn(
+                f"no node of {nodes_of} says that it computes {path}: its nodes are not listed"
+            )
+    return SensitivityOutcome(notes=call.notes, config=config, result=result, top=top, nodes=nodes)
