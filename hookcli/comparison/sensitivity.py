@@ -106,10 +106,12 @@ def measure_sensitivity(
     images = _Images(model, style.batch_size)
     images.prepare()
     layers, uncalled = _choose_layers(model, style, images.pixels[0], all_weights=all_weights)
-    planned(len(layers), len(layers) + 2)
+    if len(layers) == 1 and (style.keep, style.reach) != (None, None):
+        raise RequestError(f"{layers[0].label} is the only layer to round, so no list is needed")
+    planned(len(layers), len(layers) + 2 + _count_trials(style, len(layers)))
     passes = _Passes(model, style, images, layers, pass_done)
     passes.run_plain()
-    rows = _rank([passes.measure(layer) for layer in layers])
+    rows = _rank([passes.measure(layer) for layer in layers], style.reach)
     rounded = passes.run_rounded(layers)
     if not any(value != 0 for value in (rounded.rel_l2, *(row.rel_l2 for row in rows))):
         raise RequestError(
@@ -328,10 +330,10 @@ class _Passes:
                     f"the output of the model for {key} is not finite before anything is rounded",
                     "`hookcli.inspect` finds where it begins",
                 )
-        goal, same = self.style.reach, AnswerLoss(*self._compare_one(*self.outputs[:1] * 2))
-        if goal is not None and _read_measure(goal[0], same) is None:
+        measure, same = _name_measure(self.style.reach), self._compare_one(*self.outputs[:1] * 2)
+        if getattr(same, measure) is None:
             raise RequestError(
-                f"`reach` {goal[0]}: the model's answers are no classes",
+                f"`reach` {measure}: the model's answers are no classes",
                 "`reach='rel-l2<=0.05'` compares any outputs",
             )
 
@@ -349,6 +351,7 @@ class _Passes:
             agreement=loss.agreement,
             divergence=loss.divergence,
             rel_l2=loss.rel_l2,
+            is_finite=loss.is_finite,
             own_rel_l2=error.rel_l2,
             weight_rel_l2=of_weights if self._rounds("weights") else None,
             channel_median=known[len(known) // 2][0] if known else None,
@@ -444,42 +447,61 @@ class _Passes:
     def _compare(self, outputs: Iterator[object]) -> AnswerLoss:
         pairs = zip(self.outputs, [*outputs], strict=True)  # the pass ends before they are compared
         losses = [self._compare_one(*pair) for pair in pairs]
-        return AnswerLoss(*(_mean([loss[i] for loss in losses]) for i in range(3)))
+        return AnswerLoss(
+            _mean([loss.agreement for loss in losses]),
+            _mean([loss.divergence for loss in losses]),
+            _mean([loss.rel_l2 for loss in losses]),
+            all(loss.is_finite for loss in losses),
+        )
 
-    def _compare_one(self, exact: object, rounded: object) -> tuple[float | None, ...]:
-        pairs = zip(named_tensors(exact), named_tensors(rounded), strict=False)
-        arrays = [(to_array(a), to_array(b)) for (_, a), (_, b) in pairs if a.shape == b.shape]
-        apart = [measure_arrays(*each) for each in arrays]
-        worst = max((math.inf if e.misplaced else e.rel_l2 for e in apart), default=math.inf)
+    def _compare_one(self, exact: object, rounded: object) -> AnswerLoss:
         answer = compare_answers(self.model.loaded, exact, rounded)
         share = None if answer is None or answer.kind == "output" else answer.share
         divergence = answer.distance if answer and answer.kind == "top class" else None
-        return share, divergence, worst if worst < math.inf else None
+        ones, twos = ([each for _, each in named_tensors(out)] for out in (exact, rounded))
+        worst = None
+        if [each.shape for each in ones] == [each.shape for each in twos]:  # not other boxes
+            pairs = zip(map(to_array, ones), map(to_array, twos), strict=True)
+            worst = max((measure_arrays(*pair).rel_l2 for pair in pairs), default=None)
+        return AnswerLoss(share, divergence, worst, is_finite=not list_not_finite(rounded))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None and value < math.inf]
     return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _name_measure(goal: tuple[str, float] | None) -> str:
+    return "rel_l2" if goal is None else goal[0].replace("-", "_")
 
 
 def _key_of(call: Call) -> _Key:
     return call.layer.module_path, call.call_index, call.output_key
 
 
-def _rank(rows: Sequence[SensitivityRow]) -> tuple[SensitivityRow, ...]:
-    # By the divergence if there are classes, else by the output; what is not finite comes first.
-    by = "rel_l2" if all(row.divergence is None for row in rows) else "divergence"
+def _rank(
+    rows: Sequence[SensitivityRow], goal: tuple[str, float] | None
+) -> tuple[SensitivityRow, ...]:
+    measures = ["divergence", "rel_l2", "agreement"][goal is not None and goal[0] == "rel-l2" :]
+    known = [each for each in rows if each.is_finite]
+    by = [name for name in measures if all(getattr(each, name) is not None for each in known)]
 
     def loss_of(row: SensitivityRow) -> list[float]:
-        values = (getattr(row, by), row.rel_l2)
-        return [-math.inf if value is None else -value for value in values]
+        losses = (_rate(name, getattr(row, name)) for name in by)
+        return [float(row.is_finite), *losses]  # what is not finite comes first
 
     return tuple(replace(row, rank=i) for i, row in enumerate(sorted(rows, key=loss_of), 1))
 
 
-def _read_measure(measure: str, loss: AnswerLoss) -> float | None:
-    value: float | None = getattr(loss, measure.replace("-", "_"))
-    return value
+def _rate(measure: str, value: float | None) -> float:
+    """Return how good a value is; more is better."""
+    if value is None:
+        return -math.inf
+    return value if measure == "agreement" else -value
+
+
+def _count_trials(style: RoundingStyle, layers: int) -> int:
+    return int(style.keep is not None) if style.reach is None else 1 + layers.bit_length()
 
 
 @dataclass(slots=True)
@@ -500,10 +522,7 @@ class _Search:
         if style.reach is None:
             return None
         if not self._reaches(0) and not self._reaches(most):
-            sign = 1 if style.reach[0] == "agreement" else -1
-            rated = {n: _read_measure(style.reach[0], loss) for n, loss in self.tried.items()}
-            known = {n: sign * rate for n, rate in rated.items() if rate is not None}
-            return self._list(max(known, key=known.__getitem__, default=most), reached=False)
+            return self._list(max(self.tried, key=self._rate), reached=False)
         low, high = -1, 0 if self._reaches(0) else most
         while high - low > 1:
             middle = (low + high) // 2
@@ -512,9 +531,11 @@ class _Search:
 
     def _reaches(self, count: int) -> bool:
         assert self.passes.style.reach is not None  # noqa: S101  the caller has checked this
-        measure, limit = self.passes.style.reach
-        value = _read_measure(measure, self._try(count))
-        return value is not None and (value >= limit if measure == "agreement" else value <= limit)
+        return self._rate(count) >= _rate(*self.passes.style.reach)
+
+    def _rate(self, count: int) -> float:
+        measure = _name_measure(self.passes.style.reach)
+        return _rate(measure, getattr(self._try(count), measure))
 
     def _try(self, count: int) -> AnswerLoss:
         if count not in self.tried:

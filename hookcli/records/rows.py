@@ -127,12 +127,15 @@ class AnswerLoss:
             other outputs.
         divergence: the Kullback-Leibler divergence of the probabilities from those of the model as
             it is, in nats; null if there are no classes, or if it is not finite.
-        rel_l2: the relative L2 distance of the outputs; null if it is not finite.
+        rel_l2: the relative L2 distance of the outputs; null if it is not finite, or if their
+            shapes changed, such as the number of boxes.
+        is_finite: whether all outputs are finite.
     """
 
     agreement: Share | None
     divergence: float | None
     rel_l2: Distance | None
+    is_finite: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +143,11 @@ class SensitivityRow:
     """A row of ``hookcli sensitivity``: what the answers lose when one layer alone is rounded.
 
     Attributes:
-        rank: the rank from 1; the most sensitive layer comes first, by ``divergence``, or by
-            ``rel_l2`` if there are no classes.
+        rank: the rank from 1; the most sensitive layer comes first: outputs that are not finite,
+            and then by ``divergence``, or by ``rel_l2`` if there are no classes or if it is the
+            goal of ``--reach``, or by ``agreement`` of boxes.
         layer: the module path of the layer.
-        agreement: as in the loss of the whole model; so are ``divergence`` and ``rel_l2``.
+        agreement: as in ``rounded``; so are the next three.
         own_rel_l2: how far the layer's own outputs move, relative L2 over all images.
         weight_rel_l2: how far its weights move; null if it has none, or if they are not rounded.
         channel_median: the median of ``channels``.
@@ -159,6 +163,7 @@ class SensitivityRow:
     agreement: Share | None
     divergence: float | None
     rel_l2: Distance | None
+    is_finite: bool
     own_rel_l2: Distance | None
     weight_rel_l2: Distance | None
     channel_median: Distance | None

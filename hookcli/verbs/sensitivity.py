@@ -34,7 +34,7 @@ _LOOK = Look(
         "type": lambda row: row.module_type,
         "agreement": lambda row: _percent(row.agreement),
         "divergence": lambda row: figure_text(row.divergence),
-        "rel L2": lambda row: "not finite" if row.rel_l2 is None else figure_text(row.rel_l2),
+        "rel L2": lambda row: figure_text(row.rel_l2) if row.is_finite else "not finite",
         "own L2": lambda row: figure_text(row.own_rel_l2),
         "weights L2": lambda row: figure_text(row.weight_rel_l2),
         "median channel": lambda row: figure_text(row.channel_median),
@@ -165,8 +165,10 @@ def _channel_text(error: float | None, channel: int | None) -> str:
 def _loss_text(loss: AnswerLoss) -> str:
     parts = [] if loss.agreement is None else [f"answers agree to {_percent(loss.agreement)}"]
     parts += [] if loss.divergence is None else [f"KL {figure_text(loss.divergence)}"]
-    apart = "not finite" if loss.rel_l2 is None else figure_text(loss.rel_l2)
-    return ", ".join([*parts, f"relative L2 of the output {apart}"])
+    parts += (
+        [] if loss.rel_l2 is None else [f"relative L2 of the output {figure_text(loss.rel_l2)}"]
+    )
+    return ", ".join(parts if loss.is_finite else [*parts, "the output is not finite"])
 
 
 def _scheme_text(style: RoundingStyle) -> str:
