@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor, nn
 
 from hookcli import errors
 from hookcli.comparison.answer import compare_answers
@@ -23,6 +24,7 @@ from hookcli.config import GRAPH_FILES
 from hookcli.distance.metrics import measure_arrays
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.change import Change, change
+from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import list_not_finite, map_tensors, named_tensors
 from hookcli.hooks.observe import observe
 from hookcli.hooks.watch import watch
@@ -34,22 +36,19 @@ from hookcli.passes.call import has_rows, row_of
 from hookcli.passes.rounding import (
     SCALED,
     Range,
+    RoundedWeights,
     Rounding,
     list_weights,
-    rounded_weights,
     run_again,
-    weight_error,
 )
 from hookcli.records.calls import Uncalled
 from hookcli.records.images import SkippedImage
 from hookcli.records.rows import AnswerLoss, SensitivityRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
-
-    from torch import Tensor, nn
 
     from hookcli.config import RoundingStyle
     from hookcli.plan.prepared import EagerModel
@@ -105,11 +104,14 @@ def measure_sensitivity(
     """
     images = _Images(model, style.batch_size)
     images.prepare()
-    layers, uncalled = _choose_layers(model, style, images.pixels[0], all_weights=all_weights)
+    trial = _Trial.of(model, images.pixels[0])
+    layers, uncalled = _choose_layers(model, style, trial, all_weights=all_weights)
     if len(layers) == 1 and (style.keep, style.reach) != (None, None):
         raise RequestError(f"{layers[0].label} is the only layer to round, so no list is needed")
     planned(len(layers), len(layers) + 2 + _count_trials(style, len(layers)))
-    passes = _Passes(model, style, images, layers, pass_done)
+    chosen = {layer.module_path for layer in layers}
+    norms = {p: norm for p, norm in trial.norms.items() if norm.module_path not in chosen}
+    passes = _Passes(model, style, images, layers, pass_done, norms)
     passes.run_plain()
     rows = _rank([passes.measure(layer) for layer in layers], style.reach)
     rounded = passes.run_rounded(layers)
@@ -185,27 +187,47 @@ def _call(model: EagerModel, pixels: Tensor) -> object:
         return model.runner.call(model.runner.to_device(pixels.clone()))
 
 
+@dataclass(slots=True)
+class _Trial:
+    """What the first image shows: the layers that run, and the BatchNorms that follow others."""
+
+    called: dict[str, str] = field(default_factory=dict)  # as in ``observe``
+    speaking: set[str] = field(default_factory=set)  # layers that return floating-point numbers
+    norms: dict[str, LayerInfo] = field(default_factory=dict)  # by the path of the layer before
+
+    @classmethod
+    def of(cls, model: EagerModel, pixels: Tensor) -> _Trial:
+        trial, made, module = cls(), dict[int, tuple[str, Tensor]](), model.runner.module
+        modules = find_modules(module)
+
+        def see(call: Call, tensor: Tensor) -> None:
+            path = call.layer.module_path
+            if call.side == "output" and tensor.is_floating_point():
+                trial.speaking.add(path)
+                if call.layer.is_leaf:
+                    made[id(tensor)] = path, tensor
+            elif id(tensor) in made and _is_fixed_norm(modules.get(path)):
+                trial.norms[made[id(tensor)][0]] = call.layer
+
+        every = (*list_watchable(module), *model.runner.layers)
+        layers = [*{each.module_path: each for each in every}.values()]
+        with observe(module, layers, see, "both", called=trial.called):
+            _call(model, pixels)
+        return trial
+
+
 def _choose_layers(
-    model: EagerModel, style: RoundingStyle, pixels: Tensor, *, all_weights: bool
+    model: EagerModel, style: RoundingStyle, trial: _Trial, *, all_weights: bool
 ) -> tuple[list[LayerInfo], list[Uncalled]]:
-    modules = find_modules(model.runner.module)
+    modules, called = find_modules(model.runner.module), trial.called
     known = {each.module_path: each for each in model.runner.layers}
-    silent: set[str] = {*known}
-    called: dict[str, str] = {}
-
-    def see(call: Call, tensor: Tensor) -> None:
-        if tensor.is_floating_point():
-            silent.discard(call.layer.module_path)
-
-    with observe(model.runner.module, [*known.values()], see, called=called):
-        _call(model, pixels)
     wanted = [*known]
     if all_weights:
         owners = [path for path in wanted if path and _owns_weight(modules[path])]
         wanted = [*dict.fromkeys(_find_caller(path, called) for path in owners)]
         inside = {path for path in wanted if any(path.startswith(f"{o}.") for o in wanted if o)}
         wanted = [path for path in known if path and path in wanted and path not in inside]
-    reasons = {path: _find_reason(path, modules, style, called, silent) for path in wanted}
+    reasons = {path: _find_reason(path, modules, style, trial) for path in wanted}
     chosen = [known[path] for path in wanted if not reasons[path]]
     if not chosen:
         why = next(iter(reasons.values()), _NO_WEIGHT)
@@ -218,6 +240,12 @@ def _choose_layers(
         Uncalled(known[path], why or explain(known[path])) for path, why in reasons.items() if why
     ]
     return chosen, uncalled
+
+
+def _is_fixed_norm(module: nn.Module | None) -> bool:
+    if not isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
+        return False
+    return not module.training and module.running_var is not None
 
 
 def _owns_weight(module: nn.Module) -> bool:
@@ -235,12 +263,11 @@ def _find_reason(
     path: str,
     modules: dict[str, nn.Module],
     style: RoundingStyle,
-    called: dict[str, str],
-    silent: set[str],
+    trial: _Trial,
 ) -> str:
-    if path not in called:
+    if path not in trial.called:
         return "the model did not call it"
-    if path in silent:
+    if path not in trial.speaking:
         return _SILENT
     module = modules.get(path)
     has_weights = module is not None and bool(list_weights(module, path))
@@ -305,6 +332,7 @@ class _Passes:
     images: _Images
     layers: Sequence[LayerInfo]
     pass_done: Callable[[], None]
+    norms: Mapping[str, LayerInfo]  # the BatchNorm into whose output a layer is merged, by path
     done: int = 0
     outputs: list[object] = field(default_factory=list)  # of the model as it is, by image
     ranges: dict[_Key, Range] = field(default_factory=dict)
@@ -319,11 +347,12 @@ class _Passes:
                 key = _key_of(call)
                 self.ranges.setdefault(key, Range(self.style.percentile)).add(tensor)
 
-        self.outputs = [*self._run(observe(self.model.runner.module, self.layers, see))]
+        ends = [*map(self._end_of, self.layers)]
+        self.outputs = [*self._run(observe(self.model.runner.module, ends, see))]
         if self.images.batch_size > 1 and len(self.outputs) != len(self.images.pixels):
             self.images.batch_size, self.done = 1, 0
             self.ranges.clear()
-            self.outputs = [*self._run(observe(self.model.runner.module, self.layers, see))]
+            self.outputs = [*self._run(observe(self.model.runner.module, ends, see))]
         for key, output in zip(self.images.keys, self.outputs, strict=True):
             if list_not_finite(output):
                 raise ModelError(
@@ -338,12 +367,10 @@ class _Passes:
             )
 
     def measure(self, layer: LayerInfo) -> SensitivityRow:
-        module = find_modules(self.model.runner.module).get(layer.module_path)
-        error = _OwnError()
-        loss = self._compare(self._run(self._rounding_alone(layer, module, error)))
+        error, weights = _OwnError(), self._weights_of(layer)
+        loss = self._compare(self._run(self._rounding_alone(layer, weights, error)))
         channels = error.list_channels()
         known = sorted((e, c) for c, e in enumerate(channels) if e is not None)
-        of_weights = None if module is None else weight_error(module, layer.label, self.rounding)
         return SensitivityRow(
             rank=1,
             layer=layer.label,
@@ -353,7 +380,7 @@ class _Passes:
             rel_l2=loss.rel_l2,
             is_finite=loss.is_finite,
             own_rel_l2=error.rel_l2,
-            weight_rel_l2=of_weights if self._rounds("weights") else None,
+            weight_rel_l2=None if weights is None else weights.error(),
             channel_median=known[len(known) // 2][0] if known else None,
             channel_worst=known[-1][0] if known else None,
             worst_channel=known[-1][1] if known else None,
@@ -363,54 +390,63 @@ class _Passes:
     def run_rounded(self, layers: Sequence[LayerInfo]) -> AnswerLoss:
         return self._compare(self._run(self._rounding_all(layers)))
 
+    def _end_of(self, layer: LayerInfo) -> LayerInfo:
+        return self.norms.get(layer.module_path, layer)
+
+    def _weights_of(self, layer: LayerInfo) -> RoundedWeights | None:
+        modules = find_modules(self.model.runner.module)
+        module, norm = modules.get(layer.module_path), self.norms.get(layer.module_path)
+        if module is None or not self._rounds("weights") or not list_weights(module, layer.label):
+            return None
+        merged = None if norm is None else modules[norm.module_path]
+        return RoundedWeights(module, layer.label, self.rounding, merged)
+
     @contextmanager
     def _rounding_alone(
-        self, layer: LayerInfo, module: nn.Module | None, error: _OwnError
+        self, layer: LayerInfo, weights: RoundedWeights | None, error: _OwnError
     ) -> Iterator[None]:
-        given: list[object] = []
+        end, modules = self._end_of(layer), find_modules(self.model.runner.module)
+        given, unrounded = list[object](), list[object]()
 
-        def start(_call: Call, inputs: object) -> None:
-            if rounds:  # the module may overwrite them
+        def start(call: Call, inputs: object) -> None:
+            if weights is not None and call.layer is layer:  # the module may overwrite them
                 given.append(map_tensors(inputs, lambda _, tensor: tensor.clone()))
 
         def finish(call: Call, output: object) -> object:
             if output is None:  # the call raised
                 return None
-            rounded = output
-            if rounds and module is not None:
-                with rounded_weights(module, layer.label, self.rounding):
-                    rounded = run_again(module, given.pop())
+            exact = rounded = output
+            if call.layer is not layer:
+                exact = run_again(modules[end.module_path], unrounded.pop())
+            elif weights is not None:
+                with weights.used():
+                    rounded = run_again(weights.module, given.pop())
+            if call.layer is not end:
+                unrounded.append(exact)
+                return rounded
             rounded = map_tensors(rounded, partial(self._round_output, call))
-            for (key, exact), (_, other) in zip(
-                named_tensors(output), named_tensors(rounded), strict=True
-            ):
-                if exact.is_floating_point():
+            pairs = zip(named_tensors(exact), named_tensors(rounded), strict=True)
+            for key, one, two in ((key, one, two) for (key, one), (_, two) in pairs):
+                if one.is_floating_point():
                     own = replace(call, side="output", output_key=key)
-                    error.add(
-                        exact, other, own.layout_of(tuple(exact.shape), self._size).channel_axis
-                    )
+                    error.add(one, two, own.layout_of(tuple(one.shape), self._size).channel_axis)
             return rounded
 
-        rounds = module is not None and self._rounds("weights")
-        rounds = rounds and bool(list_weights(module, layer.label)) if module else False
-        with watch(self.model.runner.module, [layer], start, finish):
+        with watch(self.model.runner.module, [*dict.fromkeys((layer, end))], start, finish):
             yield
 
     @contextmanager
     def _rounding_all(self, layers: Sequence[LayerInfo]) -> Iterator[None]:
-        modules = find_modules(self.model.runner.module)
         with ExitStack() as stack:
-            for layer in layers if self._rounds("weights") else ():
-                if (module := modules.get(layer.module_path)) is not None:
-                    stack.enter_context(rounded_weights(module, layer.label, self.rounding))
+            for weights in filter(None, map(self._weights_of, layers)):
+                stack.enter_context(weights.used())
 
             def apply(call: Call | None, tensor: Tensor) -> Tensor:
                 assert call is not None  # noqa: S101  only a change of parameters has no call
                 return self._round_output(call, call.output_key, tensor)
 
-            stack.enter_context(
-                change(self.model.runner.module, [Change("output", tuple(layers), (), apply)])
-            )
+            changes = [Change("output", (*map(self._end_of, layers),), (), apply)]
+            stack.enter_context(change(self.model.runner.module, changes))
             yield
 
     def _round_output(self, call: Call, key: str, tensor: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +38,9 @@ class Rounding:
 
     def round_weight(self, weight: Tensor, axis: int) -> Tensor:
         """Round a weight with a scale for each index of ``axis``, the axis of output channels."""
-        sizes, kept = weight.detach().abs(), () if self.per_tensor else (axis,)
+        kept = () if self.per_tensor else (axis,)
         axes = [each for each in range(weight.dim()) if each not in kept]
-        return self.round(weight.detach(), sizes.amax(axes, keepdim=True) if axes else sizes)
+        return self.round(weight, weight.abs().amax(axes, keepdim=True))
 
     def round(self, values: Tensor, largest: Tensor) -> Tensor:
         """Round values; ``largest`` is the magnitude that a format with a scale still reaches."""
@@ -112,25 +112,46 @@ def list_weights(module: nn.Module, path: str) -> list[tuple[nn.Module, str, Ten
     return found
 
 
-def weight_error(module: nn.Module, path: str, rounding: Rounding) -> float | None:
-    """Return the relative L2 error of rounding a module's weights; None if there are none."""
-    apart = size = 0.0
-    for owner, _, weight in list_weights(module, path):
-        exact = weight.detach().double()
-        rounded = rounding.round_weight(weight, _axis_of(owner)).double()
-        apart += float((rounded - exact).square().sum())
-        size += float(exact.square().sum())
-    return math.sqrt(apart / size) if size else None
+@dataclass(frozen=True, slots=True)
+class RoundedWeights:
+    """The weights of a module, and how they are rounded: merged with the BatchNorm that follows."""
 
+    module: nn.Module
+    path: str
+    rounding: Rounding
+    norm: nn.Module | None = None
 
-@contextmanager
-def rounded_weights(module: nn.Module, path: str, rounding: Rounding) -> Iterator[None]:
-    with ExitStack() as stack, torch.no_grad():
-        for owner, name, weight in list_weights(module, path):
-            rounded = rounding.round_weight(weight, _axis_of(owner))
-            stack.callback(setattr, owner, name, weight)
-            setattr(owner, name, nn.Parameter(rounded, requires_grad=False))
-        yield
+    def list_merged(self) -> Iterator[tuple[nn.Module, str, Tensor, Tensor, int]]:
+        """Yield each owner, name, weight, what the norm multiplies it by, and its channel axis."""
+        for owner, name, weight in list_weights(self.module, self.path):
+            axis = int(isinstance(owner, _TRANSPOSED))
+            factor, norm = weight.new_ones(()), cast("Any", self.norm)
+            width = 0 if norm is None or owner is not self.module else len(norm.running_var)
+            if width == weight.shape[axis]:
+                gains = 1.0 if norm.weight is None else norm.weight.detach()
+                factor = gains * (norm.running_var + norm.eps).rsqrt()
+                factor = torch.where(factor == 0, 1, factor)
+                factor = factor.view([-1 if i == axis else 1 for i in range(weight.dim())])
+            yield owner, name, weight, factor.to(weight), axis
+
+    def error(self) -> float | None:
+        """Return the relative L2 error of rounding the weights; None if there are none."""
+        apart = size = 0.0
+        for _, _, weight, factor, axis in self.list_merged():
+            merged = weight.detach() * factor
+            rounded = self.rounding.round_weight(merged, axis)
+            apart += float((rounded.double() - merged.double()).square().sum())
+            size += float(merged.double().square().sum())
+        return math.sqrt(apart / size) if size else None
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        with ExitStack() as stack, torch.no_grad():
+            for owner, name, weight, factor, axis in self.list_merged():
+                rounded = self.rounding.round_weight(weight.detach() * factor, axis) / factor
+                stack.callback(setattr, owner, name, weight)
+                setattr(owner, name, nn.Parameter(rounded, requires_grad=False))
+            yield
 
 
 def run_again(module: nn.Module, given: Any) -> object:
@@ -148,7 +169,3 @@ def _plain_forward(module: nn.Module) -> Any:
     # ``hooks.register`` has replaced the method of the class by one that also calls the hooks.
     method = type(module).forward
     return getattr(method, "__wrapped__", method).__get__(module)
-
-
-def _axis_of(owner: nn.Module) -> int:
-    return int(isinstance(owner, _TRANSPOSED))
