@@ -842,13 +842,12 @@ class RoundingStyle:
         ),
     ] = None
     reach: Annotated[
-        tuple[str, float] | None,
+        str | None,
         Flag(
             "--reach GOAL",
             "Find a short list of layers to leave alone: 'agreement>=0.99', 'divergence<=0.01' or "
             "'rel-l2<=0.05'.",
             read=parse.read_goal,
-            write=parse.write_goal,
         ),
     ] = None
     batch_size: Annotated[int, Flag("--batch-size N", "Images in a forward pass.", at_least=1)] = 16

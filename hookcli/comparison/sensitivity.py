@@ -32,6 +32,7 @@ from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.networks.modules import find_modules
 from hookcli.networks.tasks import CLASSIFICATION
+from hookcli.outside.parse import split_goal
 from hookcli.passes.call import has_rows, row_of
 from hookcli.passes.rounding import (
     SCALED,
@@ -348,11 +349,11 @@ class _Passes:
                 self.ranges.setdefault(key, Range(self.style.percentile)).add(tensor)
 
         ends = [*map(self._end_of, self.layers)]
-        self.outputs = [*self._run(observe(self.model.runner.module, ends, see))]
+        self.outputs = [*self._run(partial(observe, self.model.runner.module, ends, see))]
         if self.images.batch_size > 1 and len(self.outputs) != len(self.images.pixels):
             self.images.batch_size, self.done = 1, 0
             self.ranges.clear()
-            self.outputs = [*self._run(observe(self.model.runner.module, ends, see))]
+            self.outputs = [*self._run(partial(observe, self.model.runner.module, ends, see))]
         for key, output in zip(self.images.keys, self.outputs, strict=True):
             if list_not_finite(output):
                 raise ModelError(
@@ -368,7 +369,7 @@ class _Passes:
 
     def measure(self, layer: LayerInfo) -> SensitivityRow:
         error, weights = _OwnError(), self._weights_of(layer)
-        loss = self._compare(self._run(self._rounding_alone(layer, weights, error)))
+        loss = self._compare(self._run(partial(self._rounding_alone, layer, weights, error)))
         channels = error.list_channels()
         known = sorted((e, c) for c, e in enumerate(channels) if e is not None)
         return SensitivityRow(
@@ -388,7 +389,7 @@ class _Passes:
         )
 
     def run_rounded(self, layers: Sequence[LayerInfo]) -> AnswerLoss:
-        return self._compare(self._run(self._rounding_all(layers)))
+        return self._compare(self._run(partial(self._rounding_all, layers)))
 
     def _end_of(self, layer: LayerInfo) -> LayerInfo:
         return self.norms.get(layer.module_path, layer)
@@ -463,20 +464,19 @@ class _Passes:
     def _size(self) -> tuple[int, int]:
         return self.model.runner.size_of(self.images.pixels[0])
 
-    def _run(self, around: AbstractContextManager[None]) -> Iterator[object]:
-        with around:
-            for batch in self.images.batches():
-                rows = len(batch)
-                try:
+    def _run(self, around: Callable[[], AbstractContextManager[None]]) -> Iterator[object]:
+        for batch in self.images.batches():
+            rows = len(batch)
+            try:
+                with around():  # for each batch, since it counts the calls
                     output = _call(self.model, batch)
-                except ForwardError:
-                    if rows == 1 or self.outputs:
-                        raise
-                    return  # the model takes one image at a time
-                if rows > 1 and not has_rows(output, rows):
-                    return
-                for row in range(rows):
-                    yield output if rows == 1 else row_of(output, row)
+            except ForwardError:
+                if rows == 1 or self.outputs:
+                    raise
+                return  # the model takes one image at a time
+            if rows > 1 and not has_rows(output, rows):
+                return
+            yield from [output] if rows == 1 else [row_of(output, row) for row in range(rows)]
         self.done += 1
         self.pass_done()
 
@@ -495,11 +495,13 @@ class _Passes:
         share = None if answer is None or answer.kind == "output" else answer.share
         divergence = answer.distance if answer and answer.kind == "top class" else None
         ones, twos = ([each for _, each in named_tensors(out)] for out in (exact, rounded))
-        worst = None
-        if [each.shape for each in ones] == [each.shape for each in twos]:  # not other boxes
+        worst, is_finite = None, not list_not_finite(rounded)
+        if is_finite and [each.shape for each in ones] == [
+            each.shape for each in twos
+        ]:  # not other boxes
             pairs = zip(map(to_array, ones), map(to_array, twos), strict=True)
             worst = max((measure_arrays(*pair).rel_l2 for pair in pairs), default=None)
-        return AnswerLoss(share, divergence, worst, is_finite=not list_not_finite(rounded))
+        return AnswerLoss(share, divergence, worst, is_finite)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -507,18 +509,16 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _name_measure(goal: tuple[str, float] | None) -> str:
-    return "rel_l2" if goal is None else goal[0].replace("-", "_")
+def _name_measure(goal: str | None) -> str:
+    return "rel_l2" if goal is None else split_goal(goal)[0].replace("-", "_")
 
 
 def _key_of(call: Call) -> _Key:
     return call.layer.module_path, call.call_index, call.output_key
 
 
-def _rank(
-    rows: Sequence[SensitivityRow], goal: tuple[str, float] | None
-) -> tuple[SensitivityRow, ...]:
-    measures = ["divergence", "rel_l2", "agreement"][goal is not None and goal[0] == "rel-l2" :]
+def _rank(rows: Sequence[SensitivityRow], goal: str | None) -> tuple[SensitivityRow, ...]:
+    measures = ["divergence", "rel_l2", "agreement"][goal is not None and "rel" in goal :]
     known = [each for each in rows if each.is_finite]
     by = [name for name in measures if all(getattr(each, name) is not None for each in known)]
 
@@ -567,7 +567,7 @@ class _Search:
 
     def _reaches(self, count: int) -> bool:
         assert self.passes.style.reach is not None  # noqa: S101  the caller has checked this
-        return self._rate(count) >= _rate(*self.passes.style.reach)
+        return self._rate(count) >= _rate(*split_goal(self.passes.style.reach))
 
     def _rate(self, count: int) -> float:
         measure = _name_measure(self.passes.style.reach)

@@ -31,8 +31,7 @@ _THRESHOLDS = {
     "--rule": "write NAME=VALUE, for example dead=0.5",
     "--layer-tolerance": "write GLOB=RTOL: 'layer4.*=1e-2'",
 }
-GOALS = {"agreement": ">=", "divergence": "<=", "rel-l2": "<="}
-_GOAL = re.compile(rf"({'|'.join(GOALS)})([<>]=)(.+)")
+_GOAL = re.compile(r"(agreement(?=>)|divergence(?=<)|rel-l2(?=<))[<>]=(.+)")
 _PAIRS = {
     "--input": "write NAME=FILE.npy or NAME=VALUE, for example facts=facts.npy",
     "--model-arg": "write KEY=VALUE, for example num_classes=50",
@@ -135,18 +134,19 @@ def read_percent(text: str, option: str) -> float:
     raise RequestError(f"{option} cannot read {text!r}", hint)
 
 
-def read_goal(text: str, option: str) -> tuple[str, float]:
-    match = _GOAL.fullmatch(text.replace(" ", ""))
+def read_goal(text: str, option: str) -> str:
     with contextlib.suppress(ValueError):
-        limit = float(match[3]) if match and GOALS[match[1]] == match[2] else math.inf
-        if match and 0 <= limit <= (1 if match[1] == "agreement" else sys.float_info.max):
-            return match[1], limit
+        measure, limit = split_goal(text)
+        if measure and 0 <= limit <= (1 if measure == "agreement" else sys.float_info.max):
+            return text
     hint = "write 'agreement>=0.99' (a share up to 1), 'divergence<=0.01' or 'rel-l2<=0.05'"
     raise RequestError(f"{option} cannot read {text!r}", hint)
 
 
-def write_goal(goal: tuple[str, float]) -> str:
-    return f"{goal[0]}{GOALS[goal[0]]}{goal[1]:g}"
+def split_goal(text: str) -> tuple[str, float]:
+    """Return the measure and the limit of a goal such as ``agreement>=0.99``."""
+    match = _GOAL.fullmatch(text.replace(" ", ""))
+    return (match[1], float(match[2])) if match else ("", 0.0)
 
 
 def read_pair(word: str, option: str) -> tuple[str, str]:

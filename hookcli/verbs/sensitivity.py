@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hookcli.config import RoundedRun, RoundingStyle, SensitivityConfig
-from hookcli.outside import parse
 from hookcli.outside.flags import Flag
 from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import AnswerLoss, SensitivityRow
@@ -132,13 +131,12 @@ class SensitivityOutcome(UnwrittenOutcome):
         yield f"{what}: {_loss_text(result.rounded)}"
         if result.kept is None:
             return
-        aim = "" if goal is None else parse.write_goal(goal)
         loss, layers = _loss_text(result.kept.loss), len(result.kept.modules)
         some = f"the {count(layers, 'layer')} at the top left alone" if layers else "all rounded"
         if result.kept.reached:
-            yield f"{some}: {loss}{f', which reaches {aim}' if aim else ''}"
+            yield f"{some}: {loss}{f', which reaches {goal}' if goal else ''}"
         else:
-            yield f"no list reaches {aim}; the best that was tried, {some}: {loss}"
+            yield f"no list reaches {goal}; the best that was tried, {some}: {loss}"
 
     def _caption(self) -> Iterator[str]:
         kept, rows, style = self.result.kept, self.rows, self.config.style

@@ -1,0 +1,297 @@
+"""``hookcli.sensitivity``: layers rounded one by one, against plain scripts of the rounding."""
+
+from __future__ import annotations
+
+import copy
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hookcli
+
+NET = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.wide = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.narrow = nn.Conv2d(8, 8, 3, groups=8)
+        self.fc = nn.Linear(8, 5)
+        self.narrow.weight.data *= torch.logspace(-3, 1, 8)[:, None, None, None]
+        self.norm.running_var = torch.linspace(0.1, 4, 8)
+
+    def forward(self, x):
+        return self.fc(self.narrow(self.norm(self.wide(x)).relu()).mean((2, 3)))
+
+
+class Calls(Net):
+    def forward(self, x):
+        with open("calls", "a") as file:
+            file.write(str(len(x)))
+        return super().forward(x)
+
+
+class Features(Net):
+    def forward(self, x):
+        return self.narrow(self.norm(self.wide(x)).relu())
+
+
+class Big(Net):
+    def forward(self, x):
+        return super().forward(x * 1e5)
+
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch = nn.Conv2d(3, 8, 4, stride=4)
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.used, self.unused = nn.Module(), nn.Linear(8, 8)
+        self.used.inner = nn.Linear(8, 4)
+        self.block = Borrows()
+
+    def forward(self, x):
+        x = self.patch(x).flatten(2).mT
+        return self.block(self.attend(x, x, x)[0].mean(1))
+
+
+class Borrows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.inner.weight)
+
+
+class Same(Net):
+    def forward(self, x):
+        return super().forward(x) * 0
+
+
+class NotFinite(Net):
+    def forward(self, x):
+        return super().forward(x) / 0
+
+
+class OneAtATime(Net):
+    def forward(self, x):
+        return super().forward(x)[:1]
+"""
+WORDS = {"device": "cpu", "dtype": "float32"}
+pytestmark = pytest.mark.filterwarnings("ignore::hookcli.HookcliWarning")
+FILES = tuple(f"{i}.npy" for i in range(5))
+
+
+@pytest.fixture(autouse=True)
+def nets():
+    Path("nets.py").write_text(NET)
+    random = np.random.default_rng(0)
+    for file in FILES:
+        np.save(file, random.normal(size=(3, 12, 12)).astype(np.float32))
+    return runpy.run_path("nets.py")
+
+
+def sensitivity(net="Net", *, files=FILES, to="int8", **words):
+    return hookcli.sensitivity(f"nets.py:{net}", [*files], to=to, **{**WORDS, **words})
+
+
+def fake(values, largest):
+    return torch.fake_quantize_per_tensor_affine(values, largest / 127, 0, -127, 127)
+
+
+def plain_losses(net, names):
+    """Round the named layers with BatchNorms merged for real; return agreement, KL and rel L2."""
+    pixels = torch.from_numpy(np.stack([np.load(file) for file in FILES]))
+    merged = copy.deepcopy(net).eval()
+    merged.wide = nn.utils.fusion.fuse_conv_bn_eval(merged.wide, merged.norm)
+    merged.norm = nn.Identity()
+    largest, handles = {}, []
+    for name, module in merged.named_children():
+        keep = lambda _m, _i, out, name=name: largest.update({name: float(out.abs().max())})  # noqa: E731
+        handles.append(module.register_forward_hook(keep))
+    with torch.no_grad():
+        exact = merged(pixels)
+    for handle in handles:
+        handle.remove()
+    for name in names:
+        module = merged.get_submodule(name)
+        scale = module.weight.detach().abs().flatten(1).amax(1) / 127
+        zero = torch.zeros(len(scale), dtype=torch.int32)
+        module.weight.data = torch.fake_quantize_per_channel_affine(
+            module.weight.data, scale, zero, 0, -127, 127
+        )
+        module.register_forward_hook(lambda _m, _i, out, name=name: fake(out, largest[name]))
+    with torch.no_grad():
+        rounded = merged(pixels)
+    one, two = exact.double().log_softmax(1), rounded.double().log_softmax(1)
+    return (
+        float((exact.argmax(1) == rounded.argmax(1)).double().mean()),
+        float((one.exp() * (one - two)).sum(1).mean()),
+        float(((rounded - exact).norm(dim=1) / exact.norm(dim=1)).mean()),
+    )
+
+
+def test_each_layer_alone_costs_what_a_plain_script_measures(nets):
+    found = sensitivity(keep=40)
+    net = nets["Net"]()
+    expected = {name: plain_losses(net, [name]) for name in ("wide", "narrow", "fc")}
+    rows = {row.layer: (row.agreement, row.divergence, row.rel_l2) for row in found.rows}
+    assert rows == {
+        name: pytest.approx(loss, rel=2e-3, abs=1e-6) for name, loss in expected.items()
+    }
+    order = sorted(expected, key=lambda name: -expected[name][1])
+    assert [row.layer for row in found.rows] == order
+    assert [row.rank for row in found.rows] == [1, 2, 3]
+    document = found.document()
+    loss = document.rounded
+    everything = plain_losses(net, order)
+    assert (loss.agreement, loss.divergence, loss.rel_l2) == pytest.approx(everything, rel=2e-3)
+    assert document.keep.modules == (*order[:2],)
+    kept = document.keep.loss
+    assert (kept.agreement, kept.divergence, kept.rel_l2) == pytest.approx(
+        plain_losses(net, order[2:]), rel=2e-3
+    )
+
+
+def test_the_error_of_each_channel_stands_beside_that_of_the_layer(nets):
+    net, pixels = nets["Net"]().eval(), torch.from_numpy(np.stack([*map(np.load, FILES)]))
+    (row,) = sensitivity(layers="narrow", per_tensor=True, round="weights").rows
+    taken = net.norm(net.wide(pixels)).relu().detach()
+    exact, weight = net.narrow(taken), net.narrow.weight.detach()
+    net.narrow.weight.data = fake(weight, float(weight.abs().max()))
+    exact, apart = exact.detach(), (net.narrow(taken) - exact).detach()
+    channels = (apart.square().sum((0, 2, 3)) / exact.square().sum((0, 2, 3))).sqrt()
+    assert row.channels == pytest.approx(channels.tolist(), rel=1e-3)
+    assert row.own_rel_l2 == pytest.approx(float(apart.norm() / exact.norm()), rel=1e-3)
+    assert row.worst_channel == int(channels.argmax()) < 4  # the small weights
+    assert row.channel_worst == pytest.approx(float(channels.max()), rel=1e-3)
+    error = (net.narrow.weight - weight).norm() / weight.norm()
+    assert row.weight_rel_l2 == pytest.approx(float(error), rel=1e-3)
+
+
+def test_n_layers_take_n_and_two_passes_after_a_trial(nets):
+    found = sensitivity("Calls", batch_size=2)
+    assert Path("calls").read_text().endswith("1" + "221" * (len(found.rows) + 2))
+    notes = [note.text for note in found.notes if note.level == "plan"]
+    assert notes == ["nets.py:Calls: 3 layers, 5 images, 5 passes"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 16])
+def test_the_size_of_a_batch_changes_nothing(size):
+    rows = sensitivity(batch_size=size).rows
+    losses = [(row.layer, row.divergence) for row in sensitivity(batch_size=5).rows]
+    assert [row.layer for row in rows] == [layer for layer, _ in losses]
+    divergences = [divergence for _, divergence in losses]
+    assert [row.divergence for row in rows] == pytest.approx(divergences, rel=1e-3)
+
+
+def test_a_model_that_takes_one_image_at_a_time_is_given_one():
+    assert len(sensitivity("OneAtATime").result.images) == 5
+
+
+def test_the_model_is_as_it_was_afterwards(nets):
+    net = nets["Net"]().eval()
+    before = copy.deepcopy(net.state_dict())
+    pixels = torch.from_numpy(np.load("0.npy"))[None]
+    exact = net(pixels)
+    hookcli.sensitivity(net, pixels, to="int8", keep="40%")
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert torch.equal(net(pixels), exact)
+    assert not net.fc._forward_hooks
+
+
+def test_the_shortest_list_that_was_tried_reaches_the_goal(run):
+    words = ("sensitivity", "nets.py:Net", *FILES, "--to", "int8", "--device", "cpu")
+    rows = sensitivity().rows
+    whole = sensitivity().document().rounded.rel_l2
+    easy, hard = f"rel-l2<={whole * 1.01}", f"rel-l2<={min(row.rel_l2 for row in rows) * 1.01}"
+    ended = run(*words, "--reach", easy, "--format", "table")
+    assert ended.code == 0
+    assert "all rounded: " in ended.out
+    assert "which reaches rel-l2<=" in ended.out
+    kept = sensitivity(reach=hard).document().keep
+    assert (len(kept.modules), kept.reached) == (2, True)
+    ended = run(*words, "--reach", "rel-l2<=1e-9")
+    assert ended.code == 7
+    assert "no list reaches rel-l2<=1e-9; the best that was tried, the 2 layers" in ended.out
+
+
+def test_an_overflow_of_float16_comes_first():
+    found = sensitivity("Big", to="float16", round="outputs")
+    first = found.rows[0]
+    assert (first.rank, first.is_finite, first.rel_l2, first.divergence) == (1, False, None, None)
+    assert "the output is not finite" in str(found)
+
+
+def test_features_are_ranked_by_their_distance():
+    found = sensitivity("Features")
+    assert {row.divergence for row in found.rows} == {None}
+    losses = [row.rel_l2 for row in found.rows]
+    assert losses == sorted(losses, reverse=True)
+    assert all(loss > 0 for loss in losses)
+
+
+def test_layers_that_use_a_weight_are_chosen_by_themselves():
+    found = sensitivity("Attends", to="bfloat16")
+    assert {row.layer for row in found.rows} == {"patch", "attend", "block"}
+    assert [each.layer.label for each in found.result.uncalled] == []
+
+
+def test_kept_layers_run_in_float32_under_autocast(nets):
+    document = sensitivity("Net", keep=40).document()
+    model = nets["Net"]().eval()
+    exec(document.keep.autocast.replace("cuda", "cpu"), {"model": model})  # noqa: S102
+    types = {}
+    for name, module in model.named_children():
+        module.register_forward_hook(lambda _m, _i, out, name=name: types.update({name: out.dtype}))
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        model(torch.zeros(1, 3, 12, 12))
+    convs = {name: types[name] for name in ("wide", "narrow", "fc")}
+    kept = {*document.keep.modules}
+    assert convs == {name: torch.float32 if name in kept else torch.bfloat16 for name in convs}
+
+
+def test_a_percentile_clips_the_outputs():
+    whole = {row.layer: row.own_rel_l2 for row in sensitivity(round="outputs").rows}
+    clipped = sensitivity(round="outputs", percentile=50).rows
+    assert all(row.own_rel_l2 > 5 * whole[row.layer] for row in clipped)
+
+
+@pytest.mark.parametrize(
+    ("net", "words", "code", "message"),
+    [
+        ("Net", "--to int8 --keep 10% --reach rel-l2<=1", 2, "are two ways to find a list"),
+        ("Net", "--to float16 --per-tensor", 2, "--per-tensor is for formats with a scale"),
+        ("Net", "--to bfloat16 --percentile 99", 2, "--percentile is for formats with a scale"),
+        ("Net", "--to int8 --percentile 99 --round weights", 2, "only weights are rounded"),
+        ("Net", "--to int8 --per-tensor --round outputs", 2, "--per-tensor is for weights"),
+        ("Net", "--to bfloat16 --dtype bfloat16", 2, "the model runs in bfloat16 already"),
+        ("Net", "--to int4", 2, "int4"),
+        ("Net", "--to int8 --keep 0%", 2, "--keep cannot read '0%'"),
+        ("Net", "--to int8 --reach agreement>1", 2, "--reach cannot read 'agreement>1'"),
+        ("Net", "--to int8 --reach agreement>=1.5", 2, "--reach cannot read"),
+        ("Net", "--to int8 --round weights --layers norm", 2, "there is nothing to round"),
+        ("Net", "--to int8 --layers all", 2, "is inside the model: a layer would be rounded twice"),
+        ("Net", "--to int8 --layers fc --keep 50%", 2, "fc is the only layer to round"),
+        ("Net", "--to int8 --nodes-of nets.py", 2, "--nodes-of takes an ONNX file"),
+        ("Features", "--to int8 --reach agreement>=0.9", 2, "the model's answers are no classes"),
+        ("Same", "--to int8", 2, "changes no output: there is nothing to rank"),
+        ("NotFinite", "--to int8", 4, "is not finite before anything is rounded"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(run, net, words, code, message):
+    ended = run("sensitivity", f"nets.py:{net}", "0.npy", "--device", "cpu", *words.split())
+    assert (ended.code, ended.out) == (code, "")
+    assert message in ended.err
+    assert "Traceback" not in ended.err
