@@ -17,6 +17,7 @@ from hookcli.verbs.places import PlacesOutcome as PlacesOutcome
 from hookcli.verbs.probe import Probe as Probe
 from hookcli.verbs.report import Report as Report
 from hookcli.verbs.schema import Schema as Schema
+from hookcli.verbs.sensitivity import SensitivityOutcome as SensitivityOutcome
 from hookcli.verbs.similarity import Similarity as Similarity
 from hookcli.errors import HookcliError as HookcliError
 from hookcli.errors import HookcliWarning as HookcliWarning
@@ -1444,6 +1445,89 @@ def schema(
 
     Args:
         name: inspect and other commands; inspect.jsonl for its lines; or a file of a run: run.json, manifest.json, report.json, index.json.  [default: all]
+    """
+
+def sensitivity(
+    model: Any,
+    images: Any,
+    *,
+    layers: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    weights: str | float | None = None,
+    seed: int | None = None,
+    device: str | float | None = None,
+    dtype: Literal['float32', 'float16', 'bfloat16'] | None = None,
+    size: int | None = None,
+    resize: int | None = None,
+    bands: Any | None = None,
+    mean: Any | None = None,
+    std: Any | None = None,
+    interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    inputs_as: Literal['arguments', 'dict'] | None = None,
+    output_key: str | float | None = None,
+    mode: Literal['eval', 'train', 'as-made'] | None = None,
+    like: str | float | None = None,
+    input_layout: Literal['NCHW', 'NHWC'] | None = None,
+    provider: str | float | None = None,
+    no_recursive: bool | None = None,
+    null: bool | None = None,
+    on_error: Literal['stop', 'skip'] | None = None,
+    range: Any | None = None,
+    page: Any | None = None,
+    to: Literal['float16', 'bfloat16', 'int8', 'float8_e4m3'],
+    round: Literal['weights', 'outputs', 'both'] | None = None,
+    per_tensor: bool | None = None,
+    percentile: Any | None = None,
+    keep: Any | None = None,
+    reach: Any | None = None,
+    batch_size: int | None = None,
+    nodes_of: _Path | None = None,
+    top: int | None = None,
+) -> SensitivityOutcome:
+    """Round layers to a smaller format one by one, and rank them by what the answers lose.
+
+    A list of layers to leave alone is tested by a run in which all others are rounded. Ends with
+    code 7 if no list reaches the goal of --reach.
+
+    Args:
+        layers: Layers to round; FORM is explained below.  [default: those that use a weight]
+        exclude: Layers to leave out.
+        model: resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.
+        weights: auto (trained if available, else random), pretrained, random, a name such as IMAGENET1K_V1, a file, or FILE:KEY for a part of a checkpoint.  [default: auto]
+        seed: Seed of random weights and pruning.  [default: 0]
+        device: auto, cpu, cuda, cuda:N or mps.  [default: auto]
+        dtype: float32, float16 or bfloat16.  [default: float32]
+        size: Side of the network's input, in pixels.
+        resize: Short side before cropping, in pixels.
+        bands: Bands of the pictures to use, counted from 0: Sentinel's 4,3,2 is 3,2,1.
+        mean: Mean to subtract from the colours (0 to 1); one number per band.
+        std: Standard deviation to divide the colours by.
+        interpolation: Resizing: nearest, bilinear or bicubic.
+        model_arg: Argument of the model: num_classes=50.
+        input: Another input of the model, the same for all images; NAME=pixels is the image.
+        inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
+        output_key: Which of several outputs predictions and scores read: 1, or pred.
+        mode: eval, train, or as-made (as the builder left it).  [default: eval]
+        like: For a file of a model: prepare images as for this model.
+        input_layout: Axes of a file's picture: NCHW or NHWC.  [default: from shape and first operator]
+        provider: Execution provider of ONNX Runtime: cpu, cuda.  [default: cpu]
+        images: Files, folders, globs, '@LIST' of names, or - for names on standard input.
+        no_recursive: Skip folders inside a folder.
+        null: Names in lists end with NUL (find -print0).
+        on_error: What to do when the model fails on an image.  [default: stop]
+        range: What is black and white in pictures of more than 8 bits: full (of the type), LO,HI, minmax or percent:P (of each picture).  [default: full]
+        page: Page of files with several, counted from 0.  [default: 0]
+        to: float16, bfloat16, int8 or float8_e4m3.
+        round: What of a layer to round: weights, outputs or both.  [default: both]
+        per_tensor: One scale for a weight, and not one for each channel.
+        percentile: Clip outputs to this percentile of their magnitudes: 99.9.  [default: the largest]
+        keep: Leave this share of the layers alone, the most sensitive, and round the others.
+        reach: Find a short list of layers to leave alone: 'agreement>=0.99', 'divergence<=0.01' or 'rel-l2<=0.05'.
+        batch_size: Images in a forward pass.  [default: 16]
+        nodes_of: Also name the nodes of this export that compute the layers to leave alone.
+        top: Rows of the table; other formats have all layers.  [default: 20]
     """
 
 def similarity(

@@ -147,7 +147,10 @@ class SensitivityRow:
             and then by ``divergence``, or by ``rel_l2`` if there are no classes or if it is the
             goal of ``--reach``, or by ``agreement`` of boxes.
         layer: the module path of the layer.
-        agreement: as in ``rounded``; so are the next three.
+        agreement: the share of answers that stay the same; null for other outputs.
+        divergence: the Kullback-Leibler divergence of the probabilities, in nats, or null.
+        rel_l2: the relative L2 distance of the outputs, or null.
+        is_finite: whether all outputs are finite.
         own_rel_l2: how far the layer's own outputs move, relative L2 over all images.
         weight_rel_l2: how far its weights move; null if it has none, or if they are not rounded.
         channel_median: the median of ``channels``.

@@ -82,7 +82,8 @@ class KeptLayers:
             without this option.
         node_block_list: the same, for ``convert_float_to_float16`` of onnxconverter-common and
             onnxruntime.
-        trtexec: the same, as options of TensorRT's trtexec.
+        layer_precisions: the same, as the value of ``--layerPrecisions`` for TensorRT's trtexec,
+            which obeys it with ``--precisionConstraints=obey``.
     """
 
     modules: tuple[str, ...]
@@ -91,7 +92,7 @@ class KeptLayers:
     autocast: str
     nodes_to_exclude: tuple[str, ...] | None
     node_block_list: tuple[str, ...] | None
-    trtexec: str | None
+    layer_precisions: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ class SensitivityOutcome(UnwrittenOutcome):
             autocast=_AUTOCAST.format(names=repr([*kept.modules])),
             node_block_list=nodes,
             nodes_to_exclude=nodes,
-            trtexec=None if nodes is None else _trtexec(nodes),
+            layer_precisions=None if nodes is None else ",".join(f"{n}:fp32" for n in nodes),
         )
 
     def document(self) -> SensitivityDocument:
@@ -149,7 +149,7 @@ class SensitivityOutcome(UnwrittenOutcome):
             more = and_more(len(kept.modules) - _MOST_NAMED)
             yield f"leave alone: {', '.join(kept.modules[:_MOST_NAMED])}{more}"
             hint = "" if self.nodes is not None else ", and names of ONNX nodes with `nodes_of`"
-            yield f"the list for other tools: `document().keep`{hint}"
+            yield f"the list for other tools is in `document()`{hint}"
 
 
 def _percent(share: float | None) -> str:
@@ -187,14 +187,10 @@ def _scheme_text(style: RoundingStyle) -> str:
     return f"rounded {_SCHEMES[style.to]}: {', '.join(parts)}"
 
 
-def _trtexec(nodes: tuple[str, ...]) -> str:
-    return "--precisionConstraints=obey --layerPrecisions=" + ",".join(f"{n}:fp32" for n in nodes)
-
-
 @verb(*TABLES)
 def sensitivity(
     call: VerbCall,
-    run: Annotated[RoundedRun, Without("pair clip edit prune output_key")],
+    run: Annotated[RoundedRun, Without("pair clip edit prune categories")],
     style: RoundingStyle,
     nodes_of: Annotated[
         Path | None,

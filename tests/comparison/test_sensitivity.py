@@ -176,7 +176,7 @@ def test_the_error_of_each_channel_stands_beside_that_of_the_layer(nets):
     assert row.own_rel_l2 == pytest.approx(float(apart.norm() / exact.norm()), rel=1e-3)
     assert row.worst_channel == int(channels.argmax()) < 4  # the small weights
     assert row.channel_worst == pytest.approx(float(channels.max()), rel=1e-3)
-    error = (net.narrow.weight - weight).norm() / weight.norm()
+    error = (net.narrow.weight.detach() - weight).norm() / weight.norm()
     assert row.weight_rel_l2 == pytest.approx(float(error), rel=1e-3)
 
 

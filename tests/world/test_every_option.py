@@ -93,6 +93,7 @@ BASES = {
     "layers": "model.py:make --size 16",
     "models": "resnet18",
     "ablate": f"{MODEL_WORDS} --format json",
+    "sensitivity": f"{MODEL_WORDS} --to int8 --format json",
     "compare": f"{MODEL_WORDS} --against dtype=bfloat16 --format json",
     "diff": "photos",
     "golden": MODEL_WORDS,
@@ -107,7 +108,7 @@ BASES = {
 RUNNING = "inspect gradients"
 ANALYSES = "places map probe similarity"
 READING = f"golden {ANALYSES}"  # commands that take a run or a model
-FED = f"{RUNNING} ablate compare {READING}"  # commands that run a model on images
+FED = f"{RUNNING} ablate sensitivity compare {READING}"  # commands that run a model on images
 # Commands that say nothing but warnings, which they also say if they are quiet.
 ALIKE = {(each, "--quiet") for each in ("layers", "models", "report", "export", "schema")}
 # Where each command shows the figures of the layers.
@@ -152,6 +153,7 @@ CASES = [
         of=f"{RUNNING} layers ablate compare {READING.replace('probe ', '')}",
     ),
     Case("--layers conv", "figures", of="probe"),
+    Case("--layers conv", "stdout", of="sensitivity"),
     Case("--layers relu", "out/*", of="export"),
     Case("--exclude conv", "figures", base="--layers conv,relu,fc"),
     Case("--at input", "figures", of="inspect compare golden"),
@@ -167,11 +169,12 @@ CASES = [
     Case("--resume", "code", base="-o runs/resumed", of="inspect"),
     Case("--resume", "code", base="-o runs/gradients", of="gradients"),
     Case("--verify", refused="--resume"),
-    Case("--format csv", "stdout", of=f"{RUNNING} layers models ablate compare diff"),
+    Case("--format csv", "stdout", of=f"{RUNNING} layers models ablate sensitivity compare diff"),
     Case("--format csv", "stdout", of=ANALYSES, images="runs/plain"),
     Case("--format json", "stdout", of="report export"),
     Case("--quiet", "stderr", of=RUNNING),
     Case("--quiet", "stderr", base="--layers all", of="ablate compare golden"),
+    Case("--quiet", "stderr", of="sensitivity"),
     Case("--quiet", "stderr", of=ANALYSES, images="runs/plain"),
     Case("--quiet", "stderr", base="--pictures new", of="diff"),
     Case("--time", "stderr"),
@@ -216,6 +219,7 @@ CASES = [
     Case("--output-key 1", "stdout", base="--model-arg flags=both", of=f"{RUNNING} ablate"),
     Case("--output-key 1", "kept/*", base="--model-arg flags=both", of=ANALYSES),
     Case("--output-key 1", "stdout", base="--model-arg flags=both", of="compare golden"),
+    Case("--output-key 1", "stdout", base="--model-arg flags=both", of="sensitivity"),
     Case("--mode train", "figures"),
     Case("--like resnet18", refused="--like"),
     Case("--provider cuda", refused="--provider"),
@@ -287,6 +291,15 @@ CASES = [
     Case("--cam-mean", "out/cam/*/*", base="--cam conv,relu"),
     Case("--text cat", refused="takes no texts", of="gradients"),
     Case("--channels 1", "stdout", of="ablate"),
+    Case("--to bfloat16", "stdout", of="sensitivity"),
+    Case("--round weights", "stdout"),
+    Case("--per-tensor", "stdout"),
+    Case("--percentile 90", "stdout"),
+    Case("--keep 50%", "stdout", of="sensitivity"),
+    Case("--reach rel-l2<=1e-9", "code", of="sensitivity"),
+    Case("--batch-size 1", "stdout", of="sensitivity", base="--keep 50%"),
+    Case("--nodes-of net.py", refused="takes an ONNX file"),
+    Case("--top 1", "stdout", base="--format table", of="sensitivity"),
     Case("--top 1", "stdout", base="--format table", of="ablate"),
     Case("--top 1", "stdout", base="--format table --layers conv,relu", of="compare"),
     Case("--top 1", "stdout", of="diff"),
@@ -335,7 +348,7 @@ CASES = [
     # Report and export
     Case("--single-file", "runs/plain/report.html"),
     Case("--open", "browser"),
-    Case("--to csv", "out/*"),
+    Case("--to csv", "out/*", of="export"),
 ]
 
 

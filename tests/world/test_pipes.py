@@ -22,11 +22,13 @@ LISTS = {
     "inspect": ("inspect", "net.py:Net", "pixels.npy", "nan.npy", *PLAIN),
     "gradients": ("gradients", "net.py:Net", "pixels.npy", *PLAIN),
     "ablate": ("ablate", "net.py:Net", "pixels.npy", *PLAIN),
+    "sensitivity": ("sensitivity", "net.py:Net", "pixels.npy", "--device", "cpu", "--to", "int8"),
     "compare": ("compare", "net.py:Net", "pixels.npy", *PLAIN, "--against", "threads=1"),
     "layers": ("layers", "net.py:Net"),
     "models": ("models", "resnet*"),
 }
 ROWS = {"inspect": "layers", "gradients": "layers", "compare": "layers", "ablate": "channels"}
+ROWS["sensitivity"] = "layers"
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +214,8 @@ RULES = {"skipped": (), "a rule": ("--fail-on", "skipped")}
 ITS_TALK = re.compile(
     r"warning: the weights are as net\.py:Net made them, trained or not\n"
     r"|net\.py:Net: 6 channels of 3 layers, 1 image, 2 forwards of up to 6\n"
+    r"|net\.py:Net: 2 layers, 1 image, 4 passes\n"
+    r"|all 2 layers rounded to int8: .+\n"
     r"|not called: head: .+\n"
     r"|no difference: 4 calls of 1 image hold; .+\n"
 )

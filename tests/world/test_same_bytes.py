@@ -37,6 +37,7 @@ COMMANDS = {
     "diff": ("diff", "a folder", "golden.json", "--format", "json"),
     "compare": ("compare", *SQUEEZE, *AGAINST, "--pictures", "the page"),
     "ablate": ("ablate", "net.py:Net", "photos/p00.png", "photos/p01.png", *CPU),
+    "sensitivity": ("sensitivity", "net.py:Net", "photos/p00.png", *CPU, "--to", "int8"),
     "map": ("map", "a folder", "--layers", "conv", "-o", "the map"),
     "export": ("export", "one image", "--to", "csv", "--layers", "classifier.1"),
     "report": ("report", "one image", "--single-file"),

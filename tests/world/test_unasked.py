@@ -102,6 +102,7 @@ COMMANDS = {
     "inspect": ("--layers", "leaf", "-o", "out"),
     "gradients": ("--layers", "0", "-o", "out"),
     "ablate": ("--layers", "0"),
+    "sensitivity": ("--to", "bfloat16"),
     "compare": ("--layers", "0", "--against", "threads=1"),
 }
 
