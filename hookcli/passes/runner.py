@@ -168,3 +168,7 @@ class Side:
     @property
     def info(self) -> ModelInfo:
         return self.model.info
+
+    @property
+    def dtype(self) -> str:
+        return self.request.autocast or self.info.dtype

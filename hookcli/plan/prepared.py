@@ -252,13 +252,42 @@ def prepare_side(
             channels_last=request.channels_last,
             threads=request.threads,
             seed=request.run.model.seed,
+            autocast=request.autocast,
         )
+        _check_variant(request, model.loaded)
     elif judges_all and isinstance(runner, GraphRunner):
         runner = runner.judging_all()
-    only_eager = {"channels-last": request.channels_last, "threads": request.threads}
+    only_eager = {
+        "channels-last": request.channels_last,
+        "threads": request.threads,
+        "batch": request.among,
+        "autocast": request.autocast,
+    }
     _refuse_unless_eager(model, {**only_eager, "`at`": at != "output"})
     images = model.sources, model.skipped, model.fitter
     return Side(request, model.loaded, runner, listed, *images)
+
+
+def _check_variant(request: VariantRequest, loaded: LoadedModel) -> None:
+    if request.autocast and loaded.info.dtype != "float32":
+        what = f"autocast needs weights in float32, and the model runs in {loaded.info.dtype}"
+        raise RequestError(what, "leave out `dtype`")
+    shared = () if loaded.extra is None else loaded.extra.shared
+    if request.among and (shared or not loaded.task.shares_forward):
+        why = f": the first axis of {', '.join(shared)} is not 1" if shared else ""
+        raise RequestError(f"batch: {loaded.info.name} runs one image at a time{why}")
+
+
+def prepare_repeat(a: Side, request: VariantRequest) -> tuple[Side, Side]:
+    """Return side A, and as side B the same model with other random numbers."""
+    if not isinstance(a.runner, EagerRunner):
+        raise RequestError(
+            f"repeat needs the modules of a model, and {a.info.name} runs without them",
+            "name the PyTorch model itself",
+        )
+    one = replace(a.runner, keeps_state=True)
+    two = replace(one, seed=request.run.model.seed + 1)
+    return replace(a, runner=one), replace(a, request=request, runner=two)
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:
