@@ -189,7 +189,13 @@ class _Sides:
     def make_comparison(self, skipped_before: Sequence[SkippedImage]) -> Comparison:
         a, b, tolerance = self.a, self.b, self.judge.tolerance
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
-        notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
+        notes = [
+            *a.info.notes,
+            *b.info.notes,
+            b.runner.note,
+            b.note,
+            "" if named else _ONLY_OUTPUTS,
+        ]
         untold = isinstance(b.runner, GraphRunner) and b.runner.graph.untold
         notes += [_UNTOLD] if untold and self.match == "id" else []
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]

@@ -164,6 +164,7 @@ class Side:
     sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter
+    note: str = ""  # what hookcli found when it made the model
 
     @property
     def info(self) -> ModelInfo:
