@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from hookcli.distance.metrics import TensorArray
     from hookcli.images.prepare import PreparedImage
-    from hookcli.passes.runner import Side
+    from hookcli.passes.runner import Feed, Side
     from hookcli.records.calls import Call
 
-    _Index: TypeAlias = tuple[slice, ...]
+    _Observer: TypeAlias = Callable[[Call, Tensor], None]
 
 
 @dataclass(slots=True)
@@ -45,10 +45,9 @@ class Neighbours:
         if not number:
             return own
         near = [each for each in self._read(number + 1) if each.shape == own.shape]
-        fitting = [each for each in near if not torch.equal(each, own)]
-        if not fitting:
-            fitting = [make_noise(own, seed) for seed in range(number)]
-        return torch.cat([*itertools.islice(itertools.cycle(fitting), number), own])
+        others = [each for each in near if not torch.equal(each, own)]
+        others = others or [make_noise(own, seed) for seed in range(number)]
+        return torch.cat([*itertools.islice(itertools.cycle(others), number), own])
 
     def _read(self, number: int) -> list[Tensor]:
         if self._pixels is None:
@@ -58,10 +57,9 @@ class Neighbours:
 
 
 def make_noise(pixels: Tensor, seed: int) -> Tensor:
-    finite = pixels[pixels.isfinite()].double()
-    mean, std = (float(finite.mean()), float(finite.std(correction=0))) if len(finite) else (0, 0)
+    known = pixels.nan_to_num(0, 0, 0)
     noise = torch.randn(pixels.shape, generator=torch.Generator().manual_seed(seed))
-    return mean + 2 * (std or 1) * noise
+    return known.mean() + 2 * (float(known.std(correction=0)) or 1) * noise
 
 
 @dataclass(slots=True)
@@ -75,27 +73,22 @@ class Part:
     """
 
     images: int
+    values: Mapping[str, TensorArray]  # A's tensors, by call id
     _last: Tensor = field(default_factory=lambda: torch.empty(0))  # the whole tensor observed last
 
-    def observing(
-        self, values: Mapping[str, TensorArray], observer: Callable[[Call, Tensor], None]
-    ) -> Callable[[Call, Tensor], None]:
-        """Return an observer that passes on only the part; ``values`` has A's tensors by call."""
-
+    def observing(self, observer: _Observer) -> _Observer:
         def observe(call: Call, tensor: Tensor) -> None:
             self._last = tensor
-            observer(call, self._cut(tensor, values.get(call.id)))
+            observer(call, self._cut(tensor, self.values.get(call.id)))
 
         return observer if self.images == 1 else observe
 
-    def feeding(
-        self, values: Mapping[str, TensorArray], feed: Callable[[str], TensorArray | None]
-    ) -> Callable[[str], TensorArray | None]:
+    def feeding(self, feed: Feed) -> Feed:
         """Return a feed that replaces only the part of the tensor that was observed last."""
 
         def put(call_id: str) -> TensorArray | None:
             given, whole = feed(call_id), np.array(to_array(self._last))
-            where = None if given is None else self._find(self._last, values.get(call_id))
+            where = None if given is None else self._find(self._last, self.values.get(call_id))
             if where is not None:
                 whole[where] = given
             return None if where is None else whole
@@ -114,18 +107,15 @@ class Part:
         where = self._find(tensor, a)
         return tensor if where is None else to_dense(tensor)[where]
 
-    def _find(self, tensor: Tensor, a: TensorArray | None) -> _Index | None:
-        if a is None or a.ndim != tensor.dim():
+    def _find(self, tensor: Tensor, a: TensorArray | None) -> tuple[slice, ...] | None:
+        shape = tuple(tensor.shape)
+        if a is None or a.ndim != len(shape) or a.shape == shape:
+            return None if a is None or a.shape != shape else (slice(None),) * a.ndim
+        axis, *more = (n for n, size in enumerate(shape) if size != a.shape[n])
+        if more or shape[axis] != self.images * a.shape[axis]:
             return None
-        shapes = zip(a.shape, tensor.shape, strict=True)
-        longer = [axis for axis, (n, m) in enumerate(shapes) if n != m]
-        if not longer:
-            return (slice(None),) * a.ndim
-        axis, length = longer[0], a.shape[longer[0]]
-        if len(longer) > 1 or tensor.shape[axis] != self.images * length:
-            return None
-        last, start = (self.images - 1) * length, self.images - 1
-        ways = [slice(last, None), *([slice(start, None, self.images)] if length > 1 else [])]
-        found = [(*(slice(None),) * axis, way) for way in ways]
+        ways = slice(-a.shape[axis], None), slice(self.images - 1, None, self.images)
+        found = [(*(slice(None),) * axis, way) for way in ways[: a.shape[axis]]]
         dense = to_dense(tensor)
-        return min(found, key=lambda each: measure_flat(a, to_array(dense[each])))
+        far = [measure_flat(a, to_array(dense[each])) for each in found[1:] and found]
+        return found[far.index(min(far))] if far else found[0]

@@ -81,11 +81,11 @@ def compare_sides(
     collects tensors to draw.
     """
     if b.request.repeats:  # the same model must return the same values
-        rtol = 0.0 if tolerance.rtol is None else tolerance.rtol
-        tolerance = replace(tolerance, rtol=rtol, equal_nan=True)
+        tolerance = replace(tolerance, rtol=tolerance.rtol or 0.0, equal_nan=True)
     judge = Judge(tolerance, (a.dtype, b.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
-    sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
+    blamer = Blamer(a, b) if blames else None
+    sides = _Sides(a, b, judge, match, blamer, worst, origins, Neighbours(b))
     before = list_skipped(a, b)
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
@@ -152,16 +152,13 @@ class _Sides:
     blamer: Blamer | None  # None if nobody asked for own errors
     worst: WorstCalls | None  # the tensors to draw; None without pictures
     origins: tuple[Mapping[str, tuple[str, str]], ...]  # of the tensors of both sides
+    neighbours: Neighbours
     keys: list[str] = field(default_factory=list)  # of the images that were compared
     images: dict[str, ImageResult] = field(default_factory=dict)  # of both sides, by file
     skipped: list[SkippedImage] = field(default_factory=list)
     effects: _RunEffects = field(default_factory=_RunEffects)
     answers: dict[str, Answer] = field(default_factory=dict)  # by the key of the image
-    neighbours: Neighbours = field(init=False)
     _first_shape: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        self.neighbours = Neighbours(self.b)
 
     def compare(self, source_a: ImageSource, source_b: ImageSource) -> None:
         image_a = prepare_like(self.a.fitter, source_a, self._first_shape)
@@ -189,13 +186,8 @@ class _Sides:
     def make_comparison(self, skipped_before: Sequence[SkippedImage]) -> Comparison:
         a, b, tolerance = self.a, self.b, self.judge.tolerance
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
-        notes = [
-            *a.info.notes,
-            *b.info.notes,
-            b.runner.note,
-            b.note,
-            "" if named else _ONLY_OUTPUTS,
-        ]
+        notes = [*a.info.notes, *b.info.notes, b.runner.note, b.note]
+        notes += [] if named else [_ONLY_OUTPUTS]
         untold = isinstance(b.runner, GraphRunner) and b.runner.graph.untold
         notes += [_UNTOLD] if untold and self.match == "id" else []
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
@@ -245,9 +237,9 @@ class _Sides:
             seen.show = partial(self._offer, self.worst, seen, listed)
         others = SeenCalls(origins=self.origins[::-1])
         pixels = pixels_of(image_a), self.neighbours.add_to(image_b)
-        part = Part(len(pixels[1]))
+        part = Part(len(pixels[1]), seen.values)
         observer = seen.measure if self.match == "id" else others.keep
-        observe, called = part.observing(seen.values, observer), effects.called
+        observe, called = part.observing(observer), effects.called
         # Each run in ``start`` begins with the state in which A left the model.
         start = a.runner.unchanged if b.request.repeats else nullcontext
         with start():

@@ -83,10 +83,9 @@ class Blamer:
         own = _Measured(seen, partners, self.b.runner.merges_calls, untold)
         if untold and all(each.startswith(ROOT_LABEL) for each in partners.values()):
             own.vague.update(partners.values())  # the file tells nothing but its outputs
-        part = Part(len(pixels[1]))
-        feed, observe = part.feeding(values, own.feed), part.observing(values, own)
+        part = Part(len(pixels[1]), values)
         with naming(self.b):
-            run_again(self.b.runner, image, pixels[1], feed, observe)
+            run_again(self.b.runner, image, pixels[1], part.feeding(own.feed), part.observing(own))
         moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
         move = _Mover(EPSILON[self.dtype])
         near = torch.from_numpy(move(to_array(pixels[0])))

@@ -278,23 +278,12 @@ def _seeded(seed: int | None) -> Iterator[None]:
 
 @contextmanager
 def _casting(device: str, dtype: str) -> Iterator[None]:
-    if not dtype:
-        yield
-        return
-    try:
-        with warnings.catch_warnings():  # torch warns, and then runs without autocast
-            warnings.simplefilter("ignore")
-            block = torch.autocast(device, getattr(torch, dtype))
-    except RuntimeError as error:
-        raise _no_autocast(device, dtype) from error
+    with warnings.catch_warnings(action="ignore"):  # torch warns, and then runs without autocast
+        block = torch.autocast(device, getattr(torch, dtype)) if dtype else nullcontext()
     with block:
-        if not torch.is_autocast_enabled(device):
-            raise _no_autocast(device, dtype)
+        if dtype and not torch.is_autocast_enabled(device):
+            raise RequestError(f"torch has no autocast to {dtype} on {device}", "another dtype")
         yield
-
-
-def _no_autocast(device: str, dtype: str) -> RequestError:
-    return RequestError(f"torch has no autocast to {dtype} on {device}", "another dtype or device")
 
 
 def _no_channels_last() -> RequestError:

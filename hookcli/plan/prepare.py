@@ -121,13 +121,14 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     from hookcli.plan.prepared import list_outputs, prepare_export, prepare_repeat, prepare_side
 
     judges = config.judges_all
-    a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at, judges_all=judges)
+    first = VariantRequest(one.model.name, one, repeats=config.other.repeats)
+    a = prepare_side(first, found_one, config.at, judges_all=judges)
     with ExitStack() as stack:
         stack.callback(a.runner.close)
         if config.other.export is not None:
             a, b = prepare_export(a, config, found_two)
         elif config.other.repeats:
-            a, b = prepare_repeat(a, config.other)
+            b = prepare_repeat(a, config.other)
         else:
             b = prepare_side(config.other, found_two, config.at, judges_all=judges, beside=a)
             stack.callback(b.runner.close)

@@ -258,17 +258,15 @@ def prepare_side(
             threads=request.threads,
             seed=request.run.model.seed,
             autocast=request.autocast,
+            keeps_state=request.repeats,
         )
         _check_variant(request, model.loaded)
     elif judges_all and isinstance(runner, GraphRunner):
         runner = runner.judging_all()
-    only_eager = {
-        "channels-last": request.channels_last,
-        "threads": request.threads,
-        "batch": request.among,
-        "autocast": request.autocast,
-    }
-    _refuse_unless_eager(model, {**only_eager, "`at`": at != "output"})
+    only_eager = {"channels-last": request.channels_last, "threads": request.threads}
+    only_eager |= {"batch": request.among, "repeat": request.repeats}
+    more = {"autocast": request.autocast, "`at`": at != "output"}
+    _refuse_unless_eager(model, {**only_eager, **more})
     images = model.sources, model.skipped, model.fitter
     return Side(request, model.loaded, runner, listed, *images)
 
@@ -276,24 +274,19 @@ def prepare_side(
 def _check_variant(request: VariantRequest, loaded: LoadedModel) -> None:
     if request.autocast and loaded.info.dtype != "float32":
         what = f"autocast needs weights in float32, and the model runs in {loaded.info.dtype}"
-        raise RequestError(what, "leave out `dtype`")
+        raise RequestError(what, "leave out dtype")
     shared = () if loaded.extra is None else loaded.extra.shared
     if request.among and (shared or not loaded.task.shares_forward):
         why = f": the first axis of {', '.join(shared)} is not 1" if shared else ""
         raise RequestError(f"batch: {loaded.info.name} runs one image at a time{why}")
 
 
-def prepare_repeat(a: Side, request: VariantRequest) -> tuple[Side, Side]:
-    """Return side A, and as side B the same model with other random numbers."""
-    if not isinstance(a.runner, EagerRunner):
-        raise RequestError(
-            f"repeat needs the modules of a model, and {a.info.name} runs without them",
-            "name the PyTorch model itself",
-        )
-    one = replace(a.runner, keeps_state=True)
-    two = replace(one, seed=request.run.model.seed + 1)
-    note = _note_redrawn(a.runner.module, a.model, request.run.model)
-    return replace(a, runner=one), replace(a, request=request, runner=two, note=note)
+def prepare_repeat(a: Side, request: VariantRequest) -> Side:
+    """Return a side with the same model as side A, which draws other random numbers."""
+    assert isinstance(a.runner, EagerRunner)  # noqa: S101  others were refused for side A
+    runner = replace(a.runner, seed=request.run.model.seed + 1)
+    note = _note_redrawn(runner.module, a.model, request.run.model)
+    return replace(a, request=request, runner=runner, note=note)
 
 
 def _note_redrawn(module: nn.Module, known: ModelDescription, request: ModelRequest) -> str:

@@ -62,8 +62,10 @@ _GUESSES = {
     "half": "dtype=float16 or autocast=float16",
     "autocast": "autocast=bfloat16",
     "amp": "autocast=float16 or autocast=bfloat16",
-    **dict.fromkeys(("twice", "again", "determinism", "deterministic"), "repeat"),
-    **dict.fromkeys(("batch", "batch-size", "batch_size"), "batch=7"),
+    **dict.fromkeys(("twice", "again", "determinism"), "repeat"),
+    "batch": "batch=7",
+    "batch-size": "batch=7",
+    "batch_size": "batch=7",
 }
 _TWICE = "one run B at a time: compare twice"
 
@@ -212,9 +214,6 @@ def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
         other = _change(other, name, value)
     if other.repeats and len(words) > 1:
         raise RequestError("`against` repeat runs A again, so nothing else can differ", _TWICE)
-    if other.autocast and other.run.model.dtype != "float32":
-        what = f"`against` autocast={other.autocast} needs weights in float32"
-        raise RequestError(what, f"leave out dtype={other.run.model.dtype}")
     return other
 
 
