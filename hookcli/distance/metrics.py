@@ -73,7 +73,7 @@ class Distance:
         """
         if metric == "cosine":
             if self.cosine is not None:
-                return _over(1 - self.cosine if self.difference.rms else 0.0, rtol)
+                return _over(1 - self.cosine, rtol)
             if self.has_angle:
                 return None
             return 0.0 if self.difference.rms == 0 else math.inf

@@ -113,6 +113,9 @@ def test_the_others_are_the_other_images_in_turn():
     assert batches[0] == [2, 3, 2, 3, 2, 1]
     assert batches[1] == [1, 1, 3, 1, 1, 2]
     assert (batches[4][-1], len(set(batches[4]))) == (0, 6)  # among noise
+    seen.clear()
+    hookcli.compare(model, images[:2], against="batch=1", layers="all")
+    assert [each for each in seen if len(each) > 1] == [[2, 1], [1, 2]]
 
 
 def test_noise_has_the_mean_of_the_image_and_twice_its_deviation():

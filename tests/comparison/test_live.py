@@ -611,11 +611,19 @@ def test_a_second_run_leaves_the_model_as_it_was(fault):
     assert (getattr(fault, "kept", []), getattr(fault, "sign", 1)) == ([], 1)
 
 
+def test_every_image_begins_with_the_model_as_it_was_made():
+    net, images = Between(Cache()), torch.ones(2, 3, 4, 4)
+    found = hookcli.compare(net, images, against="repeat", layers="leaf")
+    (row,) = (each for each in found.result.rows if each.call_id == "fault")
+    assert (row.images, row.failed_images) == (2, 2)
+    assert len({each.rel_l2 for each in found.rows if each.call_id == "fault"}) == 1
+
+
 def test_active_dropout_in_every_layer_is_named_in_every_layer():
     """Although the error of each is usual for such layers."""
-    drops = [nn.Dropout() for _ in range(3)]
+    drops = [nn.Dropout(0.2) for _ in range(4)]
     found = run_twice(nn.Sequential(*drops), blame=True, mode="train").document()
-    assert found.culprits == ("fault.0", "fault.1", "fault.2")
+    assert found.culprits == ("fault.0", "fault.1", "fault.2", "fault.3")
 
 
 def test_parameters_that_are_drawn_anew_are_noted(run, nets):
@@ -645,7 +653,7 @@ def test_autocast_computes_layers_in_its_dtype_from_weights_in_float32(compare, 
 
 
 def test_the_tolerance_of_autocast_holds_where_no_tensor_shows_its_dtype(compare):
-    document = compare("Casting", "--layers", "fc", "--against", "autocast=bfloat16", "--blame")
+    document = compare("Casting", "--layers", "fc", "--against", "autocast=bfloat16")
     assert by_call(document, "dtype", "other_dtype", "tolerance") == [
         ("fc", "float32", "float32", RTOL["bfloat16"])
     ]
