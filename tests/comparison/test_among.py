@@ -170,9 +170,9 @@ def test_batches_that_cannot_be_are_refused(words, error):
 
 def test_images_that_share_no_pass_are_refused():
     model = nn.Bilinear(3, 2, 1)
-    words = {"against": "batch=2", "layers": "all", "input": "input2=[[1.0, 2.0], [3.0, 4.0]]"}
+    given = "input2=[[1.0, 2.0], [3.0, 4.0]]"
     with pytest.raises(hookcli.HookcliError) as caught:
-        hookcli.compare(model, torch.ones(1, 3, 4, 4), **words)
+        hookcli.compare(model, torch.ones(1, 3, 4, 4), against="batch=2", layers="all", input=given)
     assert "runs one image at a time: the first axis of input2 (2x2) is not 1" in str(caught.value)
 
 

@@ -558,7 +558,7 @@ class Momentum(nn.Module):
 
 
 def run_twice(fault, **words):
-    pixels = torch.linspace(-1, 1, 3 * 4 * 4).view(1, 3, 4, 4)
+    pixels = torch.linspace(-1, 1, 3 * 16 * 16).view(1, 3, 16, 16)
     net = fault if isinstance(fault, Between) else Between(fault)
     return hookcli.compare(net, pixels, against="repeat", layers="leaf", **words)
 
@@ -621,7 +621,7 @@ def test_every_image_begins_with_the_model_as_it_was_made():
 
 def test_active_dropout_in_every_layer_is_named_in_every_layer():
     """Although the error of each is usual for such layers."""
-    drops = [nn.Dropout(0.2) for _ in range(4)]
+    drops = [nn.Dropout() for _ in range(4)]
     found = run_twice(nn.Sequential(*drops), blame=True, mode="train").document()
     assert found.culprits == ("fault.0", "fault.1", "fault.2", "fault.3")
 
