@@ -879,6 +879,9 @@ class VariantRequest:
     channels_last: bool = False
     threads: int | None = None  # None uses as many as for the first variant
     export: ExportRequest | None = None  # None runs the model with PyTorch
+    among: int = 0  # how many other images share each forward pass
+    repeats: bool = False  # whether to run the model of the first variant a second time
+    autocast: str = ""  # the dtype of ``torch.autocast``, such as ``bfloat16``
 
 
 @dataclass(frozen=True, slots=True)

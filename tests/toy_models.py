@@ -377,6 +377,32 @@ class NoTensor(nn.Module):
         return x * self.count(x)
 
 
+class Fault(nn.Module):
+    """Calls a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class Between(nn.Module):
+    """A classifier of five classes with a module, or a function, before its pooling."""
+
+    def __init__(self, fault):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv, self.act, self.fc = nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Linear(4, 5)
+        self.fault = fault if isinstance(fault, nn.Module) else Fault(fault)
+        self.eval()
+
+    def forward(self, x):
+        return self.fc(self.fault(self.act(self.conv(x))).mean((2, 3)))
+
+
 class Count(nn.Module):
     """Returns the number of images."""
 

@@ -19,7 +19,7 @@ from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layouts import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hookcli.activations.attention_maps import ImageAttention
     from hookcli.config import GridStyle, HeatOf, SaveStyle
@@ -59,6 +59,7 @@ class BatchResult:
     attention: ImageAttention | None = None
     effects: EditEffects = field(default_factory=EditEffects)
     overwritten: Mapping[str, str] = field(default_factory=dict)
+    unsteady: Sequence[str] = ()  # the calls that return other values in a second pass
     images: tuple[ImageResult, ...] = ()
     not_finite: frozenset[str] = frozenset()
 

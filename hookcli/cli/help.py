@@ -62,6 +62,8 @@ NOTES = {
             ("threads=N channels-last", "another number of threads; another memory format"),
             ("edit=CHANGE prune=P", "as in hookcli inspect"),
             ("image=FILE", "another image"),
+            ("batch=N repeat", "among N other images; the same model a second time"),
+            ("autocast=D", "under torch.autocast, in float16 or bfloat16"),
             ("onnx onnx=FILE", "the model exported to ONNX; an existing file"),
             ("torch-export torch-export=FILE", "a program of torch.export; FILE may run code"),
             ("compile", "the model compiled by torch.compile"),

@@ -1,18 +1,20 @@
 """Run two models, A and B, for ``hookcli compare``, and compare their tensors layer by layer.
 
-Both run one image at a time. hookcli keeps each tensor of A on the host until B has run the same
-call, and measures each tensor of B inside the hook. After an image, hookcli keeps only the measured
-distances, and the feature maps of the few calls that get a picture.
+Both run one image at a time, B perhaps among others (``among``). hookcli keeps each tensor of A on
+the host until B has run the same call, and measures each tensor of B inside the hook. After an
+image, hookcli keeps only the measured distances, and the feature maps of the few calls that get a
+picture.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from hookcli.comparison.among import Neighbours, Part
 from hookcli.comparison.answer import compare_answers
 from hookcli.comparison.diff import check_comparison, pair_ids
 from hookcli.comparison.left_out import find_idle, list_left_out
@@ -78,9 +80,12 @@ def compare_sides(
     finds the calls that cause the difference; both runners must then observe all layers. ``worst``
     collects tensors to draw.
     """
-    judge = Judge(tolerance, (a.info.dtype, b.info.dtype), keeps_images)
+    if b.request.repeats:  # the same model must return the same values
+        tolerance = replace(tolerance, rtol=tolerance.rtol or 0.0, equal_nan=True)
+    judge = Judge(tolerance, (a.dtype, b.dtype), keeps_images)
     origins = a.runner.list_origins(), b.runner.list_origins()
-    sides = _Sides(a, b, judge, match, Blamer(a, b) if blames else None, worst, origins)
+    blamer = Blamer(a, b) if blames else None
+    sides = _Sides(a, b, judge, match, blamer, worst, origins, Neighbours(b))
     before = list_skipped(a, b)
     with closing(a.runner), closing(b.runner), a.runner.ready(), b.runner.ready():
         for sources in pair_sources(a, b):
@@ -147,6 +152,7 @@ class _Sides:
     blamer: Blamer | None  # None if nobody asked for own errors
     worst: WorstCalls | None  # the tensors to draw; None without pictures
     origins: tuple[Mapping[str, tuple[str, str]], ...]  # of the tensors of both sides
+    neighbours: Neighbours
     keys: list[str] = field(default_factory=list)  # of the images that were compared
     images: dict[str, ImageResult] = field(default_factory=dict)  # of both sides, by file
     skipped: list[SkippedImage] = field(default_factory=list)
@@ -180,7 +186,8 @@ class _Sides:
     def make_comparison(self, skipped_before: Sequence[SkippedImage]) -> Comparison:
         a, b, tolerance = self.a, self.b, self.judge.tolerance
         named = self.match == "order" or (a.runner.names_modules and b.runner.names_modules)
-        notes = [*a.info.notes, *b.info.notes, b.runner.note, "" if named else _ONLY_OUTPUTS]
+        notes = [*a.info.notes, *b.info.notes, b.runner.note, b.note]
+        notes += [] if named else [_ONLY_OUTPUTS]
         untold = isinstance(b.runner, GraphRunner) and b.runner.graph.untold
         notes += [_UNTOLD] if untold and self.match == "id" else []
         notes += [f"the models saw {each.note}" for each in self.images.values() if each.note]
@@ -229,17 +236,25 @@ class _Sides:
             self.worst.start()
             seen.show = partial(self._offer, self.worst, seen, listed)
         others = SeenCalls(origins=self.origins[::-1])
-        observe = seen.measure if self.match == "id" else others.keep
-        one = run_side(a, image_a, seen.keep, called=effects.called, effects=effects.effects_a)
-        two = run_side(b, image_b, observe, called=effects.called, effects=effects.effects_b)
-        if (found := compare_answers(a.model, one, two)) is not None:
+        pixels = pixels_of(image_a), self.neighbours.add_to(image_b)
+        part = Part(len(pixels[1]), seen.values)
+        observer = seen.measure if self.match == "id" else others.keep
+        observe, called = part.observing(observer), effects.called
+        # Each run in ``start`` begins with the state in which A left the model.
+        start = a.runner.unchanged if b.request.repeats else nullcontext
+        with start():
+            one = run_side(a, image_a.key, pixels[0], seen.keep, called, effects.effects_a)
+            with start():
+                two = run_side(b, image_b.key, pixels[1], observe, called, effects.effects_b)
+            if self.match == "order":
+                rerun = partial(run_again, b.runner, image_b.key, pixels[1])
+                with naming(b):
+                    seen.measure_by_order(others, rerun)
+            if self.blamer is not None:
+                with start():
+                    self.blamer.add(image_a.key, pixels, seen)
+        if (found := compare_answers(a.model, one, part.cut_all(one, two))) is not None:
             self.answers[image_a.key] = found
-        if self.match == "order":
-            pixels = pixels_of(image_b)
-            with naming(b):
-                seen.measure_by_order(others, partial(run_again, b.runner, image_b.key, pixels))
-        if self.blamer is not None:
-            self.blamer.add(image_a.key, (pixels_of(image_a), pixels_of(image_b)), seen)
         if b.runner.merges_calls:
             told = graph if self.match == "id" else None
             effects.leave_out(seen.a, seen.partners.values(), listed[0], told, seen.untold)

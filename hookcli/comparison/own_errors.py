@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from hookcli.comparison.among import Part
 from hookcli.comparison.left_out import may_be_idle
 from hookcli.comparison.pair_by_order import NORM
 from hookcli.comparison.quantizing import QuantizingNoise, find_changed_weights
@@ -72,7 +73,7 @@ class Blamer:
 
     @property
     def dtype(self) -> str:
-        return coarser(self.a.info.dtype, self.b.info.dtype, *self._dtypes)
+        return coarser(self.a.dtype, self.b.dtype, *self._dtypes)
 
     def add(self, image: str, pixels: tuple[Tensor, Tensor], seen: SeenCalls) -> None:
         values, graph = seen.values, seen.graph
@@ -82,21 +83,24 @@ class Blamer:
         own = _Measured(seen, partners, self.b.runner.merges_calls, untold)
         if untold and all(each.startswith(ROOT_LABEL) for each in partners.values()):
             own.vague.update(partners.values())  # the file tells nothing but its outputs
+        part = Part(len(pixels[1]), values)
         with naming(self.b):
-            run_again(self.b.runner, image, pixels[1], own.feed, own)
+            run_again(self.b.runner, image, pixels[1], part.feeding(own.feed), part.observing(own))
         moved = _Measured(seen, {call_id: call_id for call_id in values}, has_floor=False)
         move = _Mover(EPSILON[self.dtype])
         near = torch.from_numpy(move(to_array(pixels[0])))
         held = {one: seen.b[two].tensor.dtype for two, one in seen.partners.items()}
-        run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
+        if not self.b.request.repeats:  # two runs of one model round alike
+            run_again(self.a.runner, image, near, partial(_feed_moved, moved, move, held), moved)
         own.types |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
         noise = self._measure_noise(image, pixels[0], own)
         dtypes = {call_id: each.tensor.coarsest for call_id, each in seen.a.items()}
-        models = self.a.info.dtype, self.b.info.dtype
+        models = self.a.dtype, self.b.dtype
         for call_id, partner in seen.partners.items():
             dtypes[partner] = coarser(dtypes[partner], seen.b[call_id].tensor.coarsest, *models)
         for error in own.list_errors(moved.errors, dtypes, self.dtype):
             each = replace(error, noise=noise.get(error.call_id, 0.0))
+            each = replace(each, rounding=0.0) if self.b.request.repeats else each
             self.own[image, each.call_id] = each
             known = self._worst.get(each.call_id)
             if known is None or each.score > known.score:
@@ -150,7 +154,9 @@ class Blamer:
         if is_alone or any(each.startswith(ROOT_LABEL) for each in self._vague):
             self._unclear.update(n for n in self._worst if n.startswith(ROOT_LABEL))
         self._add_changed_weights()
-        found = find_culprits([*self._worst.values()], self.dtype, rtol)
+        found = find_culprits(
+            [*self._worst.values()], self.dtype, rtol, judges_alike=not self.b.request.repeats
+        )
         named = tuple(n for n in found.culprits if n.call_id not in self._unclear or n.weights)
         if found.culprits and not named:
             worst = max(found.culprits, key=lambda each: each.own)
@@ -236,9 +242,10 @@ def run_again(
     """Run a model on one image, and replace the outputs of calls by the arrays of ``feed``.
 
     ``feed(call_id)`` returns the array, or None to keep the output. The observer gets each call
-    with its original output. ``image`` is the image's key.
+    with its original output. ``image`` is the image's key, and ``pixels`` (N, …) end with its own.
     """
-    runner.run_fed(Batch([image], runner.to_device(pixels.contiguous())), feed, observer)
+    batch = Batch([image] * len(pixels), runner.to_device(pixels.contiguous()))
+    runner.run_fed(batch, feed, observer)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from hookcli.hooks.nested import to_dense
 from hookcli.passes.eager import EagerRunner
 from hookcli.passes.runner import Batch
 from hookcli.records.command import command_words
-from hookcli.records.text import and_more
+from hookcli.records.text import and_more, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,17 +35,19 @@ _NUMPY_FLOATS = (torch.float64, torch.float32, torch.float16)
 
 def run_side(
     side: Side,
-    image: PreparedImage,
+    image: str,
+    pixels: Tensor,
     observer: Callable[[Call, Tensor], None],
     called: dict[str, str],
     effects: EditEffects,
 ) -> object:
     """Run an image through one of two compared models, and return the model's output.
 
-    The observer gets each call with its tensor. The function adds the layers that the model called
-    to ``called``, as ``hooks.observe`` does, and merges the effects of edits into ``effects``.
+    ``image`` is the image's key. The last of ``pixels`` (N, …) are those of the image. The observer
+    gets each call with its tensor. The function adds the layers that the model called to
+    ``called``, as ``hooks.observe`` does, and merges the effects of edits into ``effects``.
     """
-    batch = Batch([image.key], side.runner.to_device(pixels_of(image)))
+    batch = Batch([image] * len(pixels), side.runner.to_device(pixels))
     with naming(side):
         outcome = side.runner.run(batch, observer)
     called |= outcome.called
@@ -80,6 +82,12 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
     threads = [each.threads or torch.get_num_threads() for each in (one, two)]
     if threads[0] != threads[1]:
         yield ChangedFact("threads", *threads)
+    if one.among != two.among:
+        yield ChangedFact("batch", "1 image", f"among {count(two.among, 'other')}")
+    if one.autocast != two.autocast:
+        yield ChangedFact("autocast", "off", two.autocast)
+    if two.repeats:
+        yield ChangedFact("run", "first", "second")
     if two.export is not None:
         file = "" if two.export.file is None else f", from {str(two.export.file)!r}"
         yield ChangedFact("runner", "PyTorch", f"{two.export.way}{file}")

@@ -130,14 +130,17 @@ def name_merged(blame: Blame, left_out: Iterable[tuple[str, str]]) -> Blame:
     return replace(blame, culprits=tuple(culprits))
 
 
-def find_culprits(errors: Sequence[OwnError], dtype: str, rtol: float | None = None) -> Blame:
-    # ``rtol`` is the tolerated own error; None decides by the error that rounding explains.
+def find_culprits(
+    errors: Sequence[OwnError], dtype: str, rtol: float | None = None, *, judges_alike: bool = True
+) -> Blame:
+    # ``rtol`` is the tolerated own error; None decides by the error that rounding explains. Without
+    # ``judges_alike``, a call is a culprit even if the error is usual for calls of its kind.
     limits = [_list_limits(each, rtol) for each in errors]
     exceeding = [each for each, most in zip(errors, limits, strict=True) if _exceeds(each, most)]
     culprits = tuple(
         each
         for each, most, usual in zip(errors, limits, _list_usual(errors), strict=True)
-        if _exceeds(each, map(max, most, usual))
+        if _exceeds(each, map(max, most, usual) if judges_alike else most)
     )
     finite = [each for each in errors if 0 < each.own < float("inf")]
     return Blame(

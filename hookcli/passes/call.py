@@ -56,16 +56,20 @@ _LONGEST_REASON = 120
 
 
 def call_model(
-    model: nn.Module, arguments: tuple[object, ...], observed: Sequence[Call] = (), seed: int = 0
+    model: nn.Module,
+    arguments: tuple[object, ...],
+    observed: Sequence[Call] = (),
+    seed: int | None = 0,
 ) -> object:
     # The last argument may be ``Keywords``, and the model may overwrite the tensors. Compiled parts
     # of a model run in eager mode; a model that is compiled as a whole does not. ``seed`` is for a
-    # model in training mode. The hint of a ForwardError names the last calls of ``observed``, to
-    # which hooks add. Errors of hookcli's own hooks pass through, unless memory or stack ran out.
+    # model in training mode, whose buffers are restored; with None, they are not. The hint of a
+    # ForwardError names the last calls of ``observed``, to which hooks add. Errors of hookcli's own
+    # hooks pass through, unless memory or stack ran out.
     with (
         _ModelCode(lambda error: describe_failure(model, error, observed)),
         run_eagerly() if unwrap(model) is model else nullcontext(),
-        _repeatable(model, seed),
+        nullcontext() if seed is None else _repeatable(model, seed),
     ):
         positional, by_name = split_arguments(arguments)
         return model(*positional, **by_name)

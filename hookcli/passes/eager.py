@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -61,6 +62,8 @@ class EagerRunner(Runner):
     channels_last: bool = False  # the memory format of pixels and weights
     threads: int | None = None  # None leaves torch's own number
     seed: int | None = None  # of every batch; None continues the sequence from batch to batch
+    keeps_state: bool = False  # whether a pass in training mode may change the model's buffers
+    autocast: str = ""  # the dtype of ``torch.autocast``; "" runs without it
     is_plain: bool = False  # runs without edits, pruning and attention
     operations: Sequence[FoundOperation] = ()  # that the first image calls, if any is requested
     choose: Callable[[Sequence[FoundOperation]], Sequence[LayerInfo]] = lambda _: ()
@@ -147,9 +150,11 @@ class EagerRunner(Runner):
         with (
             use_threads(self.threads),
             _seeded(self.seed),
+            _casting(torch.device(self.device).type, self.autocast),
             without_fast_path(unless=not self.uses_operations),
         ):
-            return call_model(self.module, arguments, seen, self.inputs.seed)
+            seed = None if self.keeps_state else self.inputs.seed
+            return call_model(self.module, arguments, seen, seed)
 
     @property
     def parts(self) -> Mapping[int, bool]:
@@ -268,6 +273,16 @@ def _seeded(seed: int | None) -> Iterator[None]:
     with torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _casting(device: str, dtype: str) -> Iterator[None]:
+    with warnings.catch_warnings(action="ignore"):  # torch warns, and then runs without autocast
+        block = torch.autocast(device, getattr(torch, dtype)) if dtype else nullcontext()
+    with block:
+        if dtype and not torch.is_autocast_enabled(device):
+            raise RequestError(f"torch has no autocast to {dtype} on {device}", "another dtype")
         yield
 
 

@@ -32,8 +32,10 @@ from hookcli.hooks.change import change_input_gradients
 from hookcli.hooks.gradients import NOT_NEEDED, need_gradients, observe_gradients
 from hookcli.hooks.observe import observe, reading
 from hookcli.passes.call import call_backward
+from hookcli.passes.eager import EagerRunner
 from hookcli.passes.judge_cams import Judge, randomise_top
 from hookcli.passes.runner import Batch
+from hookcli.passes.second_pass import find_unsteady
 from hookcli.records.calls import OPERATION, Call, LayerInfo
 from hookcli.records.edit_effects import EditEffects
 from hookcli.records.layer_records import LayerRecord, TensorStats
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from hookcli.hooks.gradients import MissingGradient
     from hookcli.networks.scores import Scorer
     from hookcli.networks.task import Aim
-    from hookcli.passes.eager import EagerRunner
     from hookcli.passes.runner import Runner
     from hookcli.records.images import Score
 
@@ -102,8 +103,9 @@ def run_forward(
 ) -> list[BatchResult]:
     # The first call of a run should have a single image, which shows whether the leading axis of
     # every tensor is the batch. If not, ``alone`` of the results is True. With ``first_image``,
-    # hookcli also keeps samples for histograms, and finds the modules that overwrite outputs of
-    # others. ``pixels`` (N, …) are as ``Runner.to_device`` returns them.
+    # hookcli also keeps samples for histograms, finds the modules that overwrite outputs of others,
+    # and runs a PyTorch model a second time, to find calls that then return other values.
+    # ``pixels`` (N, …) are as ``Runner.to_device`` returns them.
     if len(keys) == 1:
         return [_run_batch(settings, Batch(keys, pixels, first_image))]
     alone = False
@@ -129,6 +131,7 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
     plain = runner.plain
     unedited_output: object = None
     unedited: dict[str, Tensor] = {}
+    again = replace(batch, pixels=batch.pixels.clone()) if batch.is_first else batch
     collector = Collector(
         keys=tuple(batch.keys),
         pixels=runner.size_of(batch.pixels),
@@ -145,14 +148,19 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
             same = Batch(batch.keys, batch.pixels.clone())
             unedited_output = plain.run(same, partial(keep_tensor, unedited)).output
         outcome = runner.run(batch, collector)
+    result = collector.result()
+    unsteady: list[str] = []
+    if batch.is_first and isinstance(runner, EagerRunner):
+        unsteady = find_unsteady(runner, again, collector, result.records)
     return replace(
-        collector.result(),
+        result,
         called=outcome.called,
         output=outcome.output,
         unedited=unedited_output,
         attention=outcome.attention,
         effects=outcome.effects,
         overwritten=outcome.overwritten,
+        unsteady=unsteady,
     )
 
 

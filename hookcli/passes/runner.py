@@ -164,7 +164,12 @@ class Side:
     sources: list[ImageSource]
     skipped: list[SkippedImage]
     fitter: Fitter
+    note: str = ""  # what hookcli found when it made the model
 
     @property
     def info(self) -> ModelInfo:
         return self.model.info
+
+    @property
+    def dtype(self) -> str:
+        return self.request.autocast or self.info.dtype

@@ -124,6 +124,8 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     if config.blame and config.at != "output":
         raise RequestError("`blame` judges the outputs of layers", "leave out `at`")
     export = config.other.export
+    if config.match == "order" and config.other.among:
+        raise RequestError("batch pairs layers by their names", "leave out `match`")
     if config.match == "order" and export is None and one.model.name == two.model.name:
         raise RequestError("`match='order'` is for a file or another model", "leave out `match`")
     if export is not None and export.file is not None and one.model.is_file and one == two:
@@ -146,14 +148,17 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
                 f"two different images are compared one with one, not {count_one} with {count_two}",
                 "give one image on each side",
             )
-    from hookcli.plan.prepared import list_outputs, prepare_export, prepare_side
+    from hookcli.plan.prepared import list_outputs, prepare_export, prepare_repeat, prepare_side
 
     judges = config.judges_all
-    a = prepare_side(VariantRequest(one.model.name, one), found_one, config.at, judges_all=judges)
+    first = VariantRequest(one.model.name, one, repeats=config.other.repeats)
+    a = prepare_side(first, found_one, config.at, judges_all=judges)
     with ExitStack() as stack:
         stack.callback(a.runner.close)
         if config.other.export is not None:
             a, b = prepare_export(a, config, found_two)
+        elif config.other.repeats:
+            b = prepare_repeat(a, config.other)
         else:
             b = prepare_side(config.other, found_two, config.at, judges_all=judges, beside=a)
             stack.callback(b.runner.close)
@@ -168,6 +173,8 @@ def _check_export(config: CompareConfig, export: ExportRequest) -> None:
         "channels-last": config.other.channels_last,
         "threads": config.other.threads is not None,
         "`at`": config.at != "output",
+        "batch": config.other.among > 0,
+        "autocast": bool(config.other.autocast),
     }
     for name, is_asked in asked.items():
         if is_asked:

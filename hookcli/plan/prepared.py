@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+import torch
+from torch.nn.parameter import is_lazy
+
 from hookcli.config import SIDES, InspectConfig
 from hookcli.edits.grammar import read_prune
 from hookcli.edits.pruning import Pruning, prune_model
@@ -43,12 +46,13 @@ from hookcli.products.product import Outlook, Scope
 from hookcli.records.calls import ROOT_LABEL
 from hookcli.records.rules import RULES
 from hookcli.records.runs import ASSUMED, MOST_IMAGES, UNPREPARED, FeatureCall
+from hookcli.records.text import and_more
 from hookcli.summary.chunks import FORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from hookcli.config import (
         AblationConfig,
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
         BackwardStyle,
         CompareConfig,
         EditedSide,
+        ModelRequest,
         RunConfig,
         RunRequest,
         VariantRequest,
@@ -252,13 +257,47 @@ def prepare_side(
             channels_last=request.channels_last,
             threads=request.threads,
             seed=request.run.model.seed,
+            autocast=request.autocast,
+            keeps_state=request.repeats,
         )
+        _check_variant(request, model.loaded)
     elif judges_all and isinstance(runner, GraphRunner):
         runner = runner.judging_all()
     only_eager = {"channels-last": request.channels_last, "threads": request.threads}
-    _refuse_unless_eager(model, {**only_eager, "`at`": at != "output"})
+    only_eager |= {"batch": request.among, "repeat": request.repeats}
+    more = {"autocast": request.autocast, "`at`": at != "output"}
+    _refuse_unless_eager(model, {**only_eager, **more})
     images = model.sources, model.skipped, model.fitter
     return Side(request, model.loaded, runner, listed, *images)
+
+
+def _check_variant(request: VariantRequest, loaded: LoadedModel) -> None:
+    if request.autocast and loaded.info.dtype != "float32":
+        what = f"autocast needs weights in float32, and the model runs in {loaded.info.dtype}"
+        raise RequestError(what, "leave out dtype")
+    shared = () if loaded.extra is None else loaded.extra.shared
+    if request.among and (shared or not loaded.task.shares_forward):
+        why = f": the first axis of {', '.join(shared)} is not 1" if shared else ""
+        raise RequestError(f"batch: {loaded.info.name} runs one image at a time{why}")
+
+
+def prepare_repeat(a: Side, request: VariantRequest) -> Side:
+    """Return a side with the same model as side A, which draws other random numbers."""
+    assert isinstance(a.runner, EagerRunner)  # noqa: S101  others were refused for side A
+    runner = replace(a.runner, seed=request.run.model.seed + 1)
+    note = _note_redrawn(runner.module, a.model, request.run.model)
+    return replace(a, request=request, runner=runner, note=note)
+
+
+def _note_redrawn(module: nn.Module, known: ModelDescription, request: ModelRequest) -> str:
+    # only of the user's code, which may forget weights; hookcli reports random weights of others
+    if not isinstance(known, LoadedModel) or known.source.is_known or not known.info.trained:
+        return ""
+    other = dict(load_model(replace(request, seed=request.seed + 1)).module.named_parameters())
+    kept = ((n, p, other[n]) for n, p in module.named_parameters() if n in other and not is_lazy(p))
+    drawn = [n for n, *pair in kept if not torch.equal(*(each.nan_to_num() for each in pair))]
+    more = and_more(len(drawn) - 1, " (and {} more parameter{s})")
+    return f"{drawn[0]}{more} is drawn anew each time the model is made" if drawn else ""
 
 
 def _list_unshared(a: Side, b: VariantRequest) -> dict[int, bool]:

@@ -7,6 +7,7 @@ FLOAT16_LARGEST = 65504.0  # the largest finite number of float16
 RULES: dict[str, float] = {
     "nan": 0,  # more than this many values are NaN
     "inf": 0,  # more than this many values are infinite
+    "not-deterministic": 0,  # more than this many calls return other values in a second pass
     "dead": 0.2,  # at least this share of the channels is zero everywhere
     "constant": 0.2,  # at least this share of the channels holds one value other than zero
     "saturated": 0.2,  # at least this share of the channels stays at an end of the activation

@@ -228,6 +228,7 @@ class ChunkRunner:
         running, chunk = self.running, self.running.chunk
         chunk.called |= result.called
         chunk.written |= result.overwritten
+        chunk.unsteady += result.unsteady
         chunk.edits.merge(result.effects)
         for record in result.records:
             running.records.setdefault(record.image, []).append(record)

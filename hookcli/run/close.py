@@ -148,6 +148,7 @@ def diagnose(
         },
         producers=_find_nan_origins(prepared, totals),
         written=totals.written,
+        unsteady=totals.unsteady,
         files={image.key: image.file for image in totals.images},
         intensities={
             image.key: image.intensities for image in totals.images if image.intensities is not None

@@ -36,6 +36,7 @@ class Chunk:
         calls: the statistics of each call, by call id.
         called: by module path of each layer that ran, what it took or returned instead of a tensor.
         written: by call id, what overwrote the call's output in place.
+        unsteady: the ids of the calls that returned other values when the first image ran again.
         broken: the key of the first image that had ``NaN`` or ``Inf``, by this word.
         heatless: by layer, why ``--cam`` drew no map of it.
         attention: the statistics of each attention call, by call id.
@@ -52,6 +53,7 @@ class Chunk:
     calls: dict[str, CallTally] = field(default_factory=dict)
     called: dict[str, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
+    unsteady: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
     grids: list[Grid] = field(default_factory=list)
     heats: list[HeatPicture] = field(default_factory=list)

@@ -27,6 +27,7 @@ class Evidence:
         sizes: by image key, the (height, width) of the image and of the network's input.
         producers: for ``NaN`` and ``Inf``, a sentence that names the module that first produced it.
         written: by call id, what overwrote the call's output in place.
+        unsteady: the ids of the calls that returned other values when the first image ran again.
         files: the names of the image files, by image key.
         intensities: the ranges of images with more than 8 bits, by image key.
         idle_norms: by path of each module, in the model's order, whether it is a batch norm that
@@ -42,6 +43,7 @@ class Evidence:
     sizes: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
     producers: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
+    unsteady: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     intensities: Mapping[str, Intensities] = field(default_factory=dict)
     idle_norms: Mapping[str, bool] = field(default_factory=dict)

@@ -72,6 +72,17 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
     return ""
 
 
+def _find_unsteady(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
+    calls = evidence.unsteady
+    if len(calls) > limits["not-deterministic"]:
+        more = and_more(len(calls) - 1, " (and {} more call{s})")
+        sentence = (
+            f"{calls[0]} gave another result when the first image ran again{more}: "
+            "dropout active in eval mode? random numbers? state?"
+        )
+        yield Finding("not-deterministic", calls[0], float(len(calls)), sentence=sentence)
+
+
 def _find_scales(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     for rule, verb in (("exploding", "as large as"), ("vanishing", "smaller than")):
         by_layer: dict[str, list[tuple[str, RuleHit]]] = {}
@@ -247,8 +258,9 @@ def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
 
 
 _FINDERS = (
-    *(_find_not_finite, _find_scales, _find_stretches, _find_without_gradient, _find_chance),
+    *(_find_not_finite, _find_unsteady, _find_scales, _find_stretches, _find_without_gradient),
     *(
+        _find_chance,
         _find_float16,
         find_channels,
         _find_nan_pixels,

@@ -44,15 +44,29 @@ if TYPE_CHECKING:
 _FEW_IMAGES = 8  # this many images need no progress bar
 _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
-    f"image=FILE {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile"
+    f"image=FILE {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile "
+    "batch=N repeat autocast=D"
 )
 # net.py:make, timm:NAME, resnet34
 _MODEL = re.compile(r".+\.py:\w+|(timm|hf|open_clip|smp):.+|[a-z]+(net|vgg|vit|swin)[a-z_]*\d\w*")
 _NAMES = [re.split(r"[=\[]", form)[0] for form in _FORMS.split()]
-_BARE = ("channels-last", "compile")  # settings without a value
+_BARE = ("channels-last", "compile", "repeat")  # settings without a value
 # The ways of running a model; all but compile also run an existing file
 _EXPORTS = (*GRAPH_FILES, "compile")
 _MOST_THREADS = 1024
+_MOST_AMONG = 255
+_CASTS = ("float16", "bfloat16")  # dtypes of ``torch.autocast``
+_GUESSES = {
+    "bf16": "dtype=bfloat16",
+    "fp16": "dtype=float16",
+    "half": "dtype=float16 or autocast=float16",
+    "autocast": "autocast=bfloat16",
+    "amp": "autocast=float16 or autocast=bfloat16",
+    **dict.fromkeys(("twice", "again", "determinism"), "repeat"),
+    "batch": "batch=7",
+    "batch-size": "batch=7",
+    "batch_size": "batch=7",
+}
 _TWICE = "one run B at a time: compare twice"
 
 
@@ -198,13 +212,19 @@ def _read_against(words: Sequence[str], request: RunRequest) -> VariantRequest:
             meant = f"did you mean {near}? " if near else ""
             raise RequestError(f"`against` cannot read {word!r}", f"{meant}one of: {_FORMS}")
         other = _change(other, name, value)
+    if other.repeats and len(words) > 1:
+        raise RequestError("`against` repeat runs A again, so nothing else can differ", _TWICE)
     return other
 
 
 def _guess_form(word: str) -> str:
-    dtype = {"bf16": "bfloat16", "fp16": "float16", "half": "float16"}.get(word, word)
-    if dtype in DTYPES:
-        return f"dtype={dtype}"
+    name, _, value = word.partition("=")
+    if name in ("batch-size", "batch_size") and value.isdecimal() and int(value) > 1:
+        return f"batch={int(value) - 1}"
+    if name in _GUESSES:
+        return _GUESSES[name]
+    if word in DTYPES:
+        return f"dtype={word}"
     if word in MODES:
         return f"mode={word}"
     if word.endswith((".ckpt", ".pt", ".pth", ".safetensors")):
@@ -216,16 +236,20 @@ def _change(other: VariantRequest, name: str, value: str) -> VariantRequest:
     run = other.run
     if name == "channels-last":
         return replace(other, channels_last=True)
+    if name == "repeat":
+        return replace(other, repeats=True)
+    if name == "batch":
+        return replace(other, among=_read_number(name, value, _MOST_AMONG, "batch=7"))
+    if name == "autocast":
+        _check_word(name, value, _CASTS)
+        return replace(other, autocast=value)
     if name in _EXPORTS:
         if other.export is not None:
             what = f"`against` {other.export.way} and `against` {name} are two ways to run B"
             raise RequestError(what, _TWICE)
         return replace(other, export=ExportRequest(name, Path(value) if value else None))
     if name == "threads":
-        if not value.isdecimal() or not 1 <= int(value) <= _MOST_THREADS:
-            what = f"`against` threads={value}: not a number from 1 to {_MOST_THREADS}"
-            raise RequestError(what, "threads=1")
-        return replace(other, threads=int(value))
+        return replace(other, threads=_read_number(name, value, _MOST_THREADS, "threads=1"))
     if name == "edit":
         run = replace(run, edits=(*run.edits, value))
     elif name == "prune":
@@ -245,8 +269,20 @@ def _change_model(model: ModelRequest, name: str, value: str) -> ModelRequest:
             raise RequestError(f"`against` seed={value}: not a whole number", "seed=1")
         return replace(model, seed=int(value))
     (choices,) = (field.choices for field in list_fields(ModelRequest) if field.name == name)
-    if choices and value not in choices:
-        what = f"`against` {name}={value}: no such {name}"
-        raise RequestError(what, f"one of: {', '.join(choices)}")
+    if choices:
+        _check_word(name, value, choices)
     changed: dict[str, Any] = {name: value}
     return replace(model, **changed)
+
+
+def _check_word(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        what = f"`against` {name}={value}: no such {name}"
+        raise RequestError(what, f"one of: {', '.join(choices)}")
+
+
+def _read_number(name: str, value: str, most: int, example: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= most:
+        what = f"`against` {name}={value}: not a number from 1 to {most}"
+        raise RequestError(what, example)
+    return int(value)

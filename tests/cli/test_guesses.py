@@ -82,6 +82,13 @@ GUESSES = """\
 2 | compare a.py:make cat.png --against b.py:make | did you mean model=b.py:make?
 2 | compare resnet18 cat.png --against resnet34 | did you mean model=resnet34?
 2 | compare resnet18 cat.png --against fp16 | did you mean dtype=float16?
+2 | compare resnet18 cat.png --against half | did you mean dtype=float16 or autocast=float16?
+2 | compare resnet18 cat.png --against amp | did you mean autocast=float16 or autocast=bfloat16?
+2 | compare resnet18 cat.png --against autocast | did you mean autocast=bfloat16?
+2 | compare resnet18 cat.png --against twice | did you mean repeat?
+2 | compare resnet18 cat.png --against determinism | did you mean repeat?
+2 | compare resnet18 cat.png --against batch-size=8 | did you mean batch=7?
+2 | compare resnet18 cat.png --against batch | did you mean batch=7?
 2 | compare resnet18 cat.png --against seed=1 --against seed=2 | one run B at a time: compare twice
 3 | inspect resnet18 nofile.png | give one or more image files, for example photo.jpg
 4 | inspect resnet18 cat.png --weights imagenet | resnet18 has: IMAGENET1K_V1, DEFAULT, auto, pretrained, random, FILE

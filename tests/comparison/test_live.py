@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,17 +13,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 from torchvision.models import resnet18
 
+import hookcli
 from hookcli.comparison import live, seen_calls
 from hookcli.comparison.side import to_array
 from hookcli.config import CompareConfig, ImageRequest, ModelRequest, RunRequest, VariantRequest
 from hookcli.distance.metrics import measure_arrays
-from hookcli.distance.tolerance import Tolerance
+from hookcli.distance.tolerance import RTOL, Tolerance
 from hookcli.plan.prepare import prepare_comparison
 from hookcli.records.images import SkippedImage
 from tests.extras.plain_hooks import clone_leaves
-from tests.toy_models import draw, two_channel_net
+from tests.toy_models import Between, draw, two_channel_net
 
 CPU = ("--device", "cpu")
 PLAIN = (*CPU, "--layers", "all")
@@ -53,6 +58,19 @@ class Dropped(Net):
 
     def forward(self, x):
         return self.fc(self.same(self.drop(self.relu(self.conv(x)).mean((2, 3)))))
+
+
+class Casting(Net):
+    '''Returns float32 whatever autocast does.'''
+
+    def __init__(self):
+        super().__init__()
+        self.fc = Exact(2, 2, False)
+
+
+class Exact(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).float()
 
 
 class Idle(Net):
@@ -487,3 +505,178 @@ def test_no_tensor_of_an_image_is_kept_after_its_forward_pass(nets, monkeypatch)
     live.compare_sides(a, b, Tolerance(), lambda done, skipped: None)
     assert left == [3, 2, 1, 0]
     assert kept[0].values == {}
+
+
+# A second run of the same model
+
+
+class Counter(nn.Module):
+    """Multiplies by how often it was called, as a buffer counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+class Cache(nn.Module):
+    """Keeps what it was given, and subtracts the mean of all."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def forward(self, x):
+        self.kept.append(x + len(self.kept))
+        return x - torch.stack(self.kept).mean(0)
+
+
+class Toggle(nn.Module):
+    """Changes the sign in every second call; a third call is like the first."""
+
+    sign = 1
+
+    def forward(self, x):
+        self.sign = -self.sign
+        return x * self.sign
+
+
+class Momentum(nn.Module):
+    """In training mode, moves a buffer towards what it sees, and subtracts it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(1, 4, 1, 1))
+
+    def forward(self, x):
+        if self.training:
+            self.centre.lerp_(x.mean((2, 3), keepdim=True), 0.5)
+        return x - self.centre
+
+
+def run_twice(fault, **words):
+    pixels = torch.linspace(-1, 1, 3 * 16 * 16).view(1, 3, 16, 16)
+    net = fault if isinstance(fault, Between) else Between(fault)
+    return hookcli.compare(net, pixels, against="repeat", layers="leaf", **words)
+
+
+@pytest.mark.parametrize(
+    ("fault", "culprits"),
+    [
+        (lambda x: functional.dropout(x, training=True), ["fault/op:dropout"]),
+        (lambda x: x + torch.randn(x.shape), ["fault/op:add"]),
+        (lambda x: x * random.random(), ["fault/op:mul"]),
+        (lambda x: x * float(np.random.rand()), ["fault/op:mul"]),
+        (lambda x: x * (time.perf_counter() % 1), ["fault/op:mul"]),
+        (nn.Dropout(), ["fault"]),
+        (Counter(), ["fault/op:add"]),
+        (Cache(), ["fault/op:add", "fault/op:stack"]),
+        (Toggle(), ["fault/op:mul"]),
+        (Momentum(), ["fault/op:lerp"]),
+    ],
+)
+def test_what_makes_a_second_run_another_is_named(fault, culprits):
+    net = Between(fault)
+    net.fault.train()
+    found = run_twice(net, blame=True, mode="as-made").document()
+    assert (found.first, list(found.culprits)) == (culprits[0], culprits)
+    assert [(each.name, each.a, each.b) for each in found.changed] == [("run", "first", "second")]
+
+
+def test_every_bit_counts_in_a_second_run_unless_a_tolerance_is_given():
+    def fault(x):
+        counts.append(0)
+        return x * (1 + len(counts) * 2**-23)
+
+    counts = []
+    assert run_twice(fault).document().first == "fault"
+    assert run_twice(fault, rtol=1e-5).document().first is None
+
+
+@pytest.mark.parametrize("metric", ["rel-l2", "cosine", "max-abs"])
+def test_a_model_that_returns_the_same_is_the_same_in_every_metric(metric):
+    """Also where it returns NaN."""
+    found = run_twice(lambda x: (x - 0.3).sqrt(), metric=metric, blame=True)
+    assert (found.exit_code, found.result.blame.ids) == (0, ())
+
+
+@pytest.mark.parametrize("fault", [Counter(), Cache(), Toggle(), Momentum().train()])
+def test_a_second_run_leaves_the_model_as_it_was(fault):
+    before = {name: value.clone() for name, value in fault.state_dict().items()}
+    run_twice(fault, blame=True)
+    assert all(torch.equal(value, before[name]) for name, value in fault.state_dict().items())
+    assert (getattr(fault, "kept", []), getattr(fault, "sign", 1)) == ([], 1)
+
+
+def test_every_image_begins_with_the_model_as_it_was_made():
+    net, images = Between(Cache()), torch.ones(2, 3, 4, 4)
+    found = hookcli.compare(net, images, against="repeat", layers="leaf")
+    (row,) = (each for each in found.result.rows if each.call_id == "fault")
+    assert (row.images, row.failed_images) == (2, 2)
+    assert len({each.rel_l2 for each in found.rows if each.call_id == "fault"}) == 1
+
+
+def test_active_dropout_in_every_layer_is_named_in_every_layer():
+    """Although the error of each is usual for such layers."""
+    drops = [nn.Dropout() for _ in range(4)]
+    found = run_twice(nn.Sequential(*drops), blame=True, mode="train").document()
+    assert found.culprits == ("fault.0", "fault.1", "fault.2", "fault.3")
+
+
+def test_parameters_that_are_drawn_anew_are_noted(run, nets):
+    Path("drawn.py").write_text(
+        "import torch\nclass Net(torch.nn.Conv2d):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(3, 2, 1)\n"
+        "        torch.nn.init.ones_(self.weight)\n"
+    )
+    words = (*PLAIN, "--against", "repeat")
+    note = "bias is drawn anew each time the model is made"
+    assert run("compare", "drawn.py:Net", "a.npy", *words).err.count(note) == 1
+    assert "drawn anew" not in run("compare", "nets.py:Net", "a.npy", *words).err
+
+
+# Autocast
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_autocast_computes_layers_in_its_dtype_from_weights_in_float32(compare, dtype):
+    document = compare("Net", "--against", f"autocast={dtype}")
+    assert by_call(document, "dtype", "other_dtype", "tolerance")[0] == (
+        *("conv", "float32", dtype),
+        RTOL[dtype],
+    )
+    assert changed(document) == [("autocast", "off", dtype)]
+
+
+def test_the_tolerance_of_autocast_holds_where_no_tensor_shows_its_dtype(compare):
+    document = compare("Casting", "--layers", "fc", "--against", "autocast=bfloat16")
+    assert by_call(document, "dtype", "other_dtype", "tolerance") == [
+        ("fc", "float32", "float32", RTOL["bfloat16"])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--against autocast=float64", "--against autocast=float64: no such autocast"),
+        ("--against dtype=bfloat16", "autocast needs weights in float32, and the model runs in"),
+        ("--dtype float16", "autocast needs weights in float32, and the model runs in float16"),
+        ("--against compile", "autocast cannot be combined with compile"),
+    ],
+)
+def test_autocast_that_cannot_be_is_refused(run, nets, words, error):
+    more = () if "autocast" in words else ("--against", "autocast=bfloat16")
+    ended = run("compare", "nets.py:Net", "a.npy", *CPU, *words.split(), *more)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    assert f"error: {error}" in ended.err
+
+
+def test_a_device_without_autocast_is_refused(run, nets, monkeypatch):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _device: False)
+    ended = run("compare", "nets.py:Net", "a.npy", *CPU, "--against", "autocast=float16")
+    assert (ended.code, ended.out) == (2, "")
+    assert "error: torch has no autocast to float16 on cpu\n" in ended.err

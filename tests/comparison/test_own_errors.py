@@ -331,7 +331,7 @@ def test_quantizing_explains_what_rounding_input_and_weight_to_8_bits_does(
     monkeypatch.setattr(
         own_errors,
         "find_culprits",
-        lambda errors, *words: found.extend(errors) or decide(errors, *words),
+        lambda errors, *words, **more: found.extend(errors) or decide(errors, *words, **more),
     )
     other = copy.deepcopy(net)
     other[1].weight.data *= factor
@@ -525,7 +525,8 @@ def test_a_call_of_a_file_or_a_dropout_may_only_pass_on_values(kind, reshapes, s
 
 def blamer(*errors, merges_calls=False, healthy=(), **known):
     side: Any = SimpleNamespace(
-        info=SimpleNamespace(dtype="float32"),
+        dtype="float32",
+        request=SimpleNamespace(repeats=False),
         runner=SimpleNamespace(merges_calls=merges_calls, list_quantized=dict),
     )
     found = {each: OwnError(each, "Own", 0.5, 1e-7) for each in errors}

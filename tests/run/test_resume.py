@@ -163,3 +163,13 @@ def test_a_run_with_a_name_that_windows_does_not_allow_is_not_gone_on_with(run, 
     assert ended.code == 2
     assert "error: --resume: the run in 'out' has a file 'seen/con.jpg', a name that" in ended.err
     assert all(file.read_bytes() == data for file, data in before.items())
+
+
+def test_what_the_second_pass_of_the_first_image_found_is_kept(run):
+    Path("net.py").write_text(NET.replace("scale.by_two(x)", "x + torch.rand(())"))
+    Path("scale.py").write_text(SCALE)
+    interrupt(run, OWN)
+    assert resume(run)[0] == 0
+    findings = json.loads(Path("out/report.json").read_text())["findings"]
+    (found,) = (each for each in findings if each["rule"] == "not-deterministic")
+    assert (found["layer"], found["number"]) == ("conv", 1)

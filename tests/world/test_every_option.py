@@ -308,6 +308,9 @@ CASES = [
     Case("--fetch --source hf", refused="--fetch"),
     # Compare and diff
     Case("--against mode=train", "stdout"),
+    Case("--against batch=2", "stdout"),
+    Case("--against repeat", "stdout", of="compare"),
+    Case("--against autocast=bfloat16", "stdout"),
     Case("--metric max-abs", "stdout"),
     Case("--rtol 100", "code", base="--against mode=train", of="compare"),
     Case("--rtol 100", "code", of="diff"),

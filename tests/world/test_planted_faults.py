@@ -261,6 +261,13 @@ def test_channels_last_is_no_difference(run, name):
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("against", ["repeat", "batch=3"])
+def test_a_second_run_and_a_batch_are_no_difference(run, name, against):
+    code, document = compared(run, name, "--against", against, "--blame")
+    assert (code, document["first"], document["culprits"]) == (0, None, [])
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_bfloat16_passes_at_its_own_tolerance_and_fails_at_that_of_float32(run, name):
     """The pixels are rounded already, so the first layer is the first that differs."""
     code, document = compared(run, name, "--against", "dtype=bfloat16")
