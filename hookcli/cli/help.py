@@ -62,9 +62,22 @@ NOTES = {
             ("threads=N channels-last", "another number of threads; another memory format"),
             ("edit=CHANGE prune=P", "as in hookcli inspect"),
             ("image=FILE", "another image"),
+            ("preprocess=RECIPE", "the image prepared in another way"),
             ("onnx onnx=FILE", "the model exported to ONNX; an existing file"),
             ("torch-export torch-export=FILE", "a program of torch.export; FILE may run code"),
             ("compile", "the model compiled by torch.compile"),
+        ),
+    ),
+    "RECIPE": (
+        "RECIPE changes how images are prepared; several words are separated by commas",
+        (
+            ("resize:bicubic", "nearest, bilinear, bicubic, area or lanczos"),
+            ("fit=letterbox", "crop, stretch, or letterbox with a grey border"),
+            ("crop=N", "side of the network's input; what is resized keeps its ratio to it"),
+            ("library=opencv", "what resizes: pillow, opencv or torch"),
+            ("antialias=off", "do not smooth what gets smaller; by torch or OpenCV"),
+            ("order=bgr scale=1", "blue first; pixels from 0 to 255"),
+            ("mean=M/M/M std=S/S/S", "one number, or one per channel"),
         ),
     ),
 }

@@ -17,6 +17,7 @@ from torch import Tensor
 from hookcli.errors import ModelError, RequestError, UnknownModelError, hint_near
 from hookcli.networks import hub
 from hookcli.networks.build import build_random
+from hookcli.networks.recipe_steps import Steps
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import Preprocessing, Task
 from hookcli.networks.tasks import Segmentation, is_floats
@@ -27,7 +28,7 @@ from hookcli.outside.foreign import ask
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from PIL import Image
@@ -184,6 +185,22 @@ class _Transform:
             resized = resized[..., :1].repeat(len(self.mean), 2)
         prepared = self.prepare(resized, **self.parameters)
         return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
+
+    @property
+    def flips_colours(self) -> bool:
+        return bool(self.parameters.get("input_space") == "BGR")
+
+    def list_steps(self) -> Iterator[Steps]:
+        most = (self.parameters.get("input_range") or (0, 255))[1]
+        how: Any = self.resample.name.lower()
+        yield Steps(
+            size=(self.short, self.short) if self.stride is None else self.short,
+            stride=self.stride,
+            how=how,
+            divisor=255 if most == 1 else 1,
+            subtracted=tuple(self.mean),
+            divided=tuple(self.std),
+        )
 
     def __repr__(self) -> str:
         mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))

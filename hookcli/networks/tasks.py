@@ -92,6 +92,7 @@ class Video(Classification):
     word = "video"
     frames = CLIP_FRAMES
     stacked = (1, CLIP_FRAMES)
+    keeps_steps = "a video model prepares the frames of a clip together"
     shares_forward = False
     is_faster_channels_last = False
 
@@ -227,6 +228,7 @@ class BoxTask(Task):
 
 class Detection(BoxTask):
     nominal = (480, 640)
+    keeps_steps = "a detection model resizes by itself"
     takes_any_size = True
     shares_forward = False
     keeps_pictures = True
@@ -305,6 +307,7 @@ class OpticalFlow(Task):
     word = "optical_flow"
     nominal = (368, 496)
     takes_pair = True
+    keeps_steps = "an optical flow model takes pairs, which keep their ratio"
     stacked = (0, 2)
     takes_any_size = True
     shares_forward = False

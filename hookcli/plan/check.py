@@ -21,6 +21,7 @@ from hookcli.config import (
 )
 from hookcli.edits.grammar import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
+from hookcli.networks.recipe import read_recipe
 from hookcli.outside import parse
 from hookcli.outside.files import split_key
 from hookcli.outside.flags import list_values
@@ -53,9 +54,16 @@ _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 
 
 def check_request(
-    request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
+    request: RunRequest,
+    *,
+    edited_side: Side = "output",
+    with_gradients: bool = False,
+    is_variant: bool = False,
 ) -> None:
+    # ``is_variant`` if the request is of side B, whose recipe applies on top of A's options
     model = request.model
+    if model.preprocess is not None:
+        _check_recipe(model.preprocess, model, is_variant=is_variant)
     _check_words(request)
     _check_colours(model)
     _check_reading(request.images)
@@ -338,6 +346,14 @@ def _check_colours(model: ModelRequest) -> None:
         raise RequestError("`mean` and `std` need a number for each band: give both")
     if min(model.bands, default=0) < 0:
         raise RequestError("`bands` are counted from 0")
+
+
+def _check_recipe(recipe: str, model: ModelRequest, *, is_variant: bool) -> None:
+    read_recipe(recipe)
+    for name in ("resize", "size", "mean", "std", "interpolation"):
+        if getattr(model, name) is not None and not is_variant:
+            what = f"`preprocess` and `{name}` both say how images are prepared"
+            raise RequestError(what, "say all in `preprocess`, or leave it out")
 
 
 def _check_reading(images: ImageRequest) -> None:

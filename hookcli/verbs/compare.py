@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _FEW_IMAGES = 8  # this many images need no progress bar
 _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
-    f"image=FILE {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile"
+    f"image=FILE preprocess=R {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile"
 )
 # net.py:make, timm:NAME, resnet34
 _MODEL = re.compile(r".+\.py:\w+|(timm|hf|open_clip|smp):.+|[a-z]+(net|vgg|vit|swin)[a-z_]*\d\w*")
