@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hookcli.distance.answer import share_text
@@ -22,7 +23,8 @@ _METRICS = {
 }
 _NAMED = 4  # at most this many images are named in one line
 _SAME = 1e-6  # divergences and distances of answers up to this are rounding
-_CHANGED = 60  # at most this many characters of a changed value are shown
+_CHANGED = 60  # of a longer value, only the phrases that changed are shown
+_PHRASE = 90  # at most this many characters of a phrase are shown
 
 
 def verdict_text(comparison: Comparison) -> str:
@@ -163,9 +165,19 @@ def _left_out_texts(left_out: Sequence[LeftOut], culprits: Sequence[str]) -> Ite
 
 
 def changed_text(changed: ChangedFact) -> str:
-    values = (fact_text(value) for value in (changed.a, changed.b))
-    a, b = (text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..." for text in values)
-    return f"changed: {changed.name}: {a}, now {b}"
+    a, b = fact_text(changed.a), fact_text(changed.b)
+    if max(len(a), len(b)) > _CHANGED:
+        a, b = _leave_out_shared(a, b), _leave_out_shared(b, a)
+    before = a and f"{a}, "
+    return f"changed: {changed.name}: {before}{f'now {b}' if b else 'now without'}"
+
+
+def _leave_out_shared(text: str, other: str) -> str:
+    # Phrases are separated by commas, but not by those in parentheses.
+    phrases, others = (re.split(r", (?![^(]*\))", each) for each in (text, other))
+    shown = [each for each in phrases if each not in others]
+    most, text = _PHRASE * max(1, len(shown)), ", ".join(shown)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def describe_difference(comparison: Comparison) -> str:

@@ -125,11 +125,10 @@ def describe_graph(
     if is_whole:
         values = (request.mean, request.std, recipe.mean, recipe.std, recipe.scale)
         if any(each is not None for each in values):
+            named = "`mean` and `std`" if recipe == Recipe() else "mean, std and scale"
             raise RequestError(
                 f"{request.name!r} takes {inputs[0].dtype}, so its pixels are from 0 to 255",
-                "leave out `mean` and `std`"
-                if recipe == Recipe()
-                else "leave out mean, std and scale",
+                f"leave out {named}",
             )
         bands = (inputs[0].shape[1] if request.like is None else None) or COLOURS
         request = replace(request, mean=(0.0,) * bands, std=(1 / 255,) * bands)

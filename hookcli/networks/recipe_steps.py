@@ -93,7 +93,7 @@ class Steps:
 
     def __repr__(self) -> str:
         by = f" by {_NAMES[self.library]}" if self.library in _NAMES else ""
-        how = f"{self.how}{by}{'' if self._smooths else ', without antialiasing'}"
+        how = f"{self.how}{by}{'' if self._smooths else ' without antialiasing'}"
         sides = size_text(self.size)
         if self.stride is not None:
             sides = f"about {sides}, both sides multiples of {self.stride}"
@@ -129,10 +129,10 @@ class Steps:
         return (long, short) if width <= height else (short, long)
 
     def _resize(self, picture: Image.Image, sides: tuple[int, int]) -> Tensor:
-        to_tensor = torchvision.transforms.functional.pil_to_tensor
+        functional: Any = torchvision.transforms.functional
         if self.library == "pillow":
             how = Image.Resampling[_PILLOW.get(self.how, self.how.upper())]
-            resized: Tensor = to_tensor(picture.resize(sides[::-1], how))
+            resized: Tensor = functional.pil_to_tensor(picture.resize(sides[::-1], how))
             return resized
         if self.library == "opencv":
             import cv2
@@ -140,13 +140,12 @@ class Steps:
             method = getattr(cv2, f"INTER_{_OPENCV.get(self.how, self.how.upper())}")
             made = cv2.resize(np.asarray(picture), sides[::-1], interpolation=method)
             return torch.from_numpy(np.atleast_3d(made)).permute(2, 0, 1)
-        pixels: Tensor = to_tensor(picture)
+        pixels: Tensor = functional.pil_to_tensor(picture)
         if self.how == "area":
             return interpolate(pixels[None].float(), sides, mode="area")[0].round().to(torch.uint8)
         mode = torchvision.transforms.InterpolationMode(self.how)
-        resize = torchvision.transforms.functional.resize
-        resized = resize(pixels, list(sides), mode, antialias=self.antialias)
-        return resized
+        made_smaller: Tensor = functional.resize(pixels, [*sides], mode, antialias=self.antialias)
+        return made_smaller
 
     def _add_border(self, pixels: Tensor) -> Tensor:
         if not self.is_letterbox:
@@ -190,13 +189,14 @@ def apply_recipe(request: ModelRequest, prepare: Preprocessing) -> Preprocessing
             "give all of resize, fit, crop, mean and std",
         )
     steps = _change(own or _begin(recipe, prepare), recipe, prepare)
-    crop = steps.crop or (steps.size if isinstance(steps.size, tuple) else None)
-    if crop is not None and prepare.fixed not in (None, crop):
-        fixed = shape_text(prepare.fixed or ())
-        what = f"`preprocess` makes {shape_text(crop)} pixels, and {request.name} takes {fixed}"
+    if isinstance(steps.size, int) and steps.crop is None:
+        return replace(prepare, transform=steps, crop=None, size=steps.size)
+    crop, fixed = steps.crop or _pair(steps.size), prepare.fixed
+    if fixed is not None and crop != fixed:
+        made, taken = shape_text(crop), shape_text(fixed)
+        what = f"`preprocess` makes {made} pixels, and {request.name} takes {taken}"
         raise RequestError(what, "leave out crop")
-    size = None if isinstance(steps.size, tuple) or crop else steps.size
-    return replace(prepare, transform=steps, crop=crop, size=size)
+    return replace(prepare, transform=steps, crop=crop, size=None)
 
 
 def _check(name: str, recipe: Recipe, prepare: Preprocessing) -> None:
