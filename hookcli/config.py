@@ -302,8 +302,7 @@ class ModelRequest:
             training mode.
         size: None keeps the size that belongs to the weights. For ``mean``, ``std`` and
             ``interpolation``, None also keeps what belongs to the weights.
-        preprocess: Words such as ``fit=letterbox,order=bgr``. Each changes one step of preparing an
-            image, and ``networks/recipe_steps`` says how.
+        preprocess: Words such as ``fit=letterbox,order=bgr``; each changes one step.
         resize: None scales the short side in proportion to ``size``.
         bands: An empty tuple uses all bands of the pictures.
         arguments: Pairs of a name and the text that the user wrote.

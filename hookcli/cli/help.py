@@ -72,12 +72,10 @@ NOTES = {
         "RECIPE changes how images are prepared; several words are separated by commas",
         (
             ("resize:bicubic", "nearest, bilinear, bicubic, area or lanczos"),
-            ("fit=letterbox", "crop, stretch, or letterbox with a grey border"),
-            ("crop=N", "side of the network's input; what is resized keeps its ratio to it"),
-            ("library=opencv", "what resizes: pillow, opencv or torch"),
-            ("antialias=off", "do not smooth what gets smaller; by torch or OpenCV"),
+            ("library=opencv antialias=off", "by pillow, opencv or torch; without smoothing"),
+            ("fit=letterbox crop=N", "crop, stretch, or grey borders; side of the input"),
             ("order=bgr scale=1", "blue first; pixels from 0 to 255"),
-            ("mean=M/M/M std=S/S/S", "one number, or one per channel"),
+            ("mean=M/M/M std=S", "one number per channel, or one for all"),
         ),
     ),
 }

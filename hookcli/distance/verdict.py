@@ -24,7 +24,7 @@ _METRICS = {
 _NAMED = 4  # at most this many images are named in one line
 _SAME = 1e-6  # divergences and distances of answers up to this are rounding
 _CHANGED = 60  # of a longer value, only the phrases that changed are shown
-_PHRASE = 90  # at most this many characters of a phrase are shown
+_MOST = 180  # characters of these phrases
 
 
 def verdict_text(comparison: Comparison) -> str:
@@ -167,17 +167,11 @@ def _left_out_texts(left_out: Sequence[LeftOut], culprits: Sequence[str]) -> Ite
 def changed_text(changed: ChangedFact) -> str:
     a, b = fact_text(changed.a), fact_text(changed.b)
     if max(len(a), len(b)) > _CHANGED:
-        a, b = _leave_out_shared(a, b), _leave_out_shared(b, a)
-    before = a and f"{a}, "
-    return f"changed: {changed.name}: {before}{f'now {b}' if b else 'now without'}"
-
-
-def _leave_out_shared(text: str, other: str) -> str:
-    # Phrases are separated by commas, but not by those in parentheses.
-    phrases, others = (re.split(r", (?![^(]*\))", each) for each in (text, other))
-    shown = [each for each in phrases if each not in others]
-    most, text = _PHRASE * max(1, len(shown)), ", ".join(shown)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+        one, two = (re.split(r", (?![^(]*\))", text) for text in (a, b))  # not in parentheses
+        both = {*one} & {*two}
+        a, b = (", ".join(each for each in side if each not in both) for side in (one, two))
+        a, b = (text if len(text) <= _MOST else f"{text[: _MOST - 3]}..." for text in (a, b))
+    return f"changed: {changed.name}: {a}{', ' if a else ''}now {b or 'without'}"
 
 
 def describe_difference(comparison: Comparison) -> str:

@@ -60,7 +60,7 @@ def describe_transform(transform: Any) -> str:
 
 
 def _describe(step: Any) -> str:
-    describe = _STEPS.get(type(step).__name__)
+    describe = STEPS.get(type(step).__name__)
     return describe(step) if describe else " ".join(repr(step).split())
 
 
@@ -104,7 +104,7 @@ def _numbers(values: Iterable[Any]) -> str:
     return " ".join(f"{float(value):.6g}" for value in values)
 
 
-_STEPS: dict[str, Callable[[Any], str]] = {
+STEPS: dict[str, Callable[[Any], str]] = {
     "ImageClassification": _describe_preset,
     "SemanticSegmentation": _describe_preset,
     "VideoClassification": _describe_preset,

@@ -24,13 +24,12 @@ from hookcli.records.images import Prediction
 from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import nn
 
     from hookcli.config import ModelRequest
     from hookcli.networks.presets import MakePreset
-    from hookcli.networks.recipe import How
     from hookcli.networks.task import Predictions, Scored, Sizes
     from hookcli.records.images import Box
     from hookcli.records.rows import TaskWord
@@ -38,13 +37,6 @@ if TYPE_CHECKING:
 # The exceptions with which processors refuse a picture
 _REFUSALS = (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError)
 _MOST_BANDS = 512
-_HOW: dict[Any, How] = {
-    Resampling.NEAREST: "nearest",
-    Resampling.BILINEAR: "bilinear",
-    Resampling.BICUBIC: "bicubic",
-    Resampling.LANCZOS: "lanczos",
-}
-_BOXES = "the boxes that the model finds are placed by its own image processor"
 
 
 def resize_fields(
@@ -118,28 +110,20 @@ class ProcessorTransform:
             parts.append("blue first")
         return f"{type(self._processor).__name__}: {', '.join(parts)}"
 
-    def list_steps(self) -> Iterator[Steps]:
-        """Yield steps that may do the same as the processor, for ``networks/recipe_steps``."""
-        size, crop = dict(self._ask("size") or {}), dict(self._ask("crop_size") or {})
-        size = {key: int(v) for key, v in size.items() if v is not None}
-        factor = float(self._ask("rescale_factor")) * 255 if self._ask("do_rescale") else 255
-        how = _HOW.get(self._ask("resample"))
-        is_short = size.keys() == {"shortest_edge"}
-        if not self._ask("do_resize") or how is None or round(factor, 6) not in (1, 255):
-            return
-        if not is_short and size.keys() != {"height", "width"}:
-            return
+    def list_steps(self) -> list[Steps]:
+        """Return steps of which some may do the same, as ``networks/recipe_steps`` finds out."""
+        size, crop = (dict(self._ask(name) or {}).values() for name in ("size", "crop_size"))
+        how: Any = Resampling(int(self._ask("resample") or 0)).name.lower()
         steps = Steps(
-            size=size["shortest_edge"] if is_short else (size["height"], size["width"]),
-            crop=(crop["height"], crop["width"]) if self._ask("do_center_crop") else None,
+            size=tuple(int(v) for v in size if v),
+            crop=tuple(int(v) for v in crop if v) if self._ask("do_center_crop") else (),
             rounds_down=True,
             how=how,
-            library="torch",
-            divisor=255 if round(factor, 6) == 1 else 1,
-            subtracted=tuple(self.mean),
-            divided=tuple(self.std),
+            divisor=255 if self._ask("do_rescale") else 1,
+            mean=tuple(self.mean),
+            std=tuple(self.std),
         )
-        yield from (steps, replace(steps, library="pillow"))
+        return [steps, replace(steps, library="torch")]
 
     def _ask(self, name: str) -> Any:
         return self._changes.get(name, ask(self._processor, name))
@@ -225,8 +209,6 @@ class _Segmenter(_ProcessorTask, tasks.Segmentation):
 
 
 class _Detector(_ProcessorTask, tasks.BoxTask):
-    keeps_steps = _BOXES
-
     def find(self, output: object) -> list[tasks.Boxes] | None:
         logits, boxes = _logits_of(output, 3), ask(output, "pred_boxes")
         process = ask(self.processor, "post_process_object_detection")
@@ -252,7 +234,7 @@ class _Detector(_ProcessorTask, tasks.BoxTask):
 class _Masks(_ProcessorTask):
     word: TaskWord = "segmentation"
     needs_values = True
-    keeps_steps = _BOXES
+    keeps_steps = "its image processor places the boxes that it finds"
 
     def find(self, output: object) -> list[SimpleNamespace] | None:
         names = ("class_queries_logits", "masks_queries_logits")

@@ -17,7 +17,7 @@ from hookcli.errors import RequestError, hint_near
 How: TypeAlias = Literal["nearest", "bilinear", "bicubic", "area", "lanczos"]
 Library: TypeAlias = Literal["pillow", "opencv", "torch"]
 
-_CHOICES = {
+CHOICES = {
     "resize": ("nearest", "bilinear", "bicubic", "area", "lanczos"),
     "fit": ("crop", "letterbox", "stretch"),
     "antialias": ("off",),
@@ -26,8 +26,9 @@ _CHOICES = {
     "library": ("pillow", "opencv", "torch"),
 }
 _EXAMPLES = {"crop": "224", "mean": "0.5/0.5/0.5", "std": "0.5/0.5/0.5"}
-_WORDS = (*_CHOICES, *_EXAMPLES)
-_LARGEST = 1e30  # float32 holds this number and its inverse
+_WORDS = (*CHOICES, *_EXAMPLES)
+_MOST = 1e30  # float32 holds this number and its inverse
+_LIMITS = {"crop": (1, LARGEST_SIDE), "mean": (-_MOST, _MOST), "std": (1 / _MOST, _MOST)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +45,16 @@ class Recipe:
     mean: tuple[float, ...] | None = None  # one number, or one per channel
     std: tuple[float, ...] | None = None
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether hookcli can prepare images without knowing the model's own preprocessing."""
-        return None not in (self.resize, self.fit, self.crop, self.mean, self.std)
 
-
-def read_recipe(text: str) -> Recipe:
+def read_recipe(text: str | None) -> Recipe:
     read: dict[str, Any] = {}
-    for word in map(str.strip, text.split(",")):
-        name, sign, value = re.split(r"([=:])", f"{word}=", maxsplit=1)
-        name, value = name.strip(), value.removesuffix("=").strip()
-        if name not in _WORDS:
-            raise RequestError(f"`preprocess` cannot read {word!r}", _guess(name.lower()))
-        if not value:
-            hint = _write(name, "|".join(_CHOICES.get(name, ())) or _EXAMPLES[name])
-            raise RequestError(f"`preprocess`: {name} needs a value", hint)
-        if not _write(name, value).startswith(name + sign):
-            hint = f"did you mean {_write(name, value)}?"
-            raise RequestError(f"`preprocess` cannot read {word!r}", hint)
+    for word in [] if text is None else map(str.strip, text.split(",")):
+        name, _, value = word.replace(":", "=", 1).partition("=")
         if name in read:
             raise RequestError(f"`preprocess` has {name} twice", f"give one {name}")
-        read[name] = _READERS.get(name, _read_choice)(name, value)
+        read[name] = _read_value(name, value) if word == _write(name, value) else None
+        if read[name] is None:
+            raise RequestError(f"`preprocess` cannot read {word!r}", _guess(name, value))
     return Recipe(**read)
 
 
@@ -73,40 +62,26 @@ def _write(name: str, value: str) -> str:
     return f"{name}{':' if name == 'resize' else '='}{value}"
 
 
-def _guess(name: str) -> str:
-    if re.fullmatch(r"[-+\d.e]+", name):
-        return f"numbers are separated by /: mean={_EXAMPLES['mean']}"
-    for owner, values in _CHOICES.items():
-        if name in values:
-            return f"did you mean {_write(owner, name)}?"
-    forms = (_write(each, _EXAMPLES.get(each, "…")) for each in _WORDS)
-    return hint_near(name, _WORDS, f"words, separated by commas: {' '.join(forms)}")
-
-
-def _read_choice(name: str, value: str) -> str:
-    if value in _CHOICES[name]:
-        return value
-    known = f"one of: {', '.join(_write(name, each) for each in _CHOICES[name])}"
-    what = f"`preprocess` cannot read {_write(name, value)!r}"
-    raise RequestError(what, hint_near(value.lower(), _CHOICES[name], known))
-
-
-def _read_side(name: str, value: str) -> int:
-    if re.fullmatch(r"[0-9]{1,9}", value) and 1 <= int(value) <= LARGEST_SIDE:
-        return int(value)
-    what = f"`preprocess` {name}={value}: not a number of pixels from 1 to {LARGEST_SIDE}"
-    raise RequestError(what, f"{name}={_EXAMPLES[name]}")
-
-
-def _read_colours(name: str, value: str) -> tuple[float, ...]:
-    least = 1 / _LARGEST if name == "std" else -_LARGEST
+def _read_value(name: str, value: str) -> str | int | tuple[float, ...] | None:
+    if name not in _LIMITS:
+        return value if value in CHOICES.get(name, ()) else None
+    least, most = _LIMITS[name]
     with suppress(ValueError):
         numbers = tuple(map(float, value.split("/")))
-        if all(least <= each <= _LARGEST for each in numbers):  # also rejects NaN
-            return numbers
-    kind = "numbers above 0" if name == "std" else "numbers"
-    hint = f"{name}={_EXAMPLES[name]}, or one number for all channels"
-    raise RequestError(f"`preprocess` {name}={value}: not {kind}, separated by /", hint)
+        if all(least <= each <= most for each in numbers):  # also rejects NaN
+            return numbers if name != "crop" else int(value)
+    return None
 
 
-_READERS: dict[str, Any] = {"crop": _read_side, "mean": _read_colours, "std": _read_colours}
+def _guess(name: str, value: str) -> str:
+    if name in CHOICES:
+        forms = f"one of: {', '.join(_write(name, each) for each in CHOICES[name])}"
+        return hint_near(value.lower(), [_write(name, e) for e in CHOICES[name]], forms)
+    if name in _LIMITS:
+        least, most = _LIMITS[name]
+        return f"{_write(name, _EXAMPLES[name])}; numbers from {least:g} to {most:g}"
+    if re.fullmatch(r"[-+\d.e]+", name):
+        return f"numbers are separated by /: {_write('mean', _EXAMPLES['mean'])}"
+    near = [_write(word, name.lower()) for word in CHOICES if name.lower() in CHOICES[word]]
+    forms = " ".join(_write(each, _EXAMPLES.get(each, "…")) for each in _WORDS)
+    return hint_near(name.lower(), near or _WORDS, f"words, separated by commas: {forms}")

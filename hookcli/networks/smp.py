@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,7 +28,7 @@ from hookcli.outside.foreign import ask
 from hookcli.records.rows import CatalogEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from PIL import Image
@@ -186,21 +186,12 @@ class _Transform:
         prepared = self.prepare(resized, **self.parameters)
         return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
 
-    @property
-    def flips_colours(self) -> bool:
-        return bool(self.parameters.get("input_space") == "BGR")
-
-    def list_steps(self) -> Iterator[Steps]:
-        most = (self.parameters.get("input_range") or (0, 255))[1]
+    def list_steps(self) -> list[Steps]:
         how: Any = self.resample.name.lower()
-        yield Steps(
-            size=(self.short, self.short) if self.stride is None else self.short,
-            stride=self.stride,
-            how=how,
-            divisor=255 if most == 1 else 1,
-            subtracted=tuple(self.mean),
-            divided=tuple(self.std),
-        )
+        size = (self.short,) * (1 if self.stride else 2)
+        mean, std = tuple(self.mean), tuple(self.std)
+        steps = Steps(size=size, stride=self.stride or 0, how=how, mean=mean, std=std)
+        return [steps, replace(steps, divisor=1)]
 
     def __repr__(self) -> str:
         mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))

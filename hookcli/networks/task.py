@@ -131,7 +131,8 @@ class Task:
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
-                return [float(v) for v in step.mean], [float(v) for v in step.std]
+                share = ask(step, "divisor", 255) / 255  # of a recipe whose pixels are not scaled
+                return [float(v) * share for v in step.mean], [float(v) * share for v in step.std]
         return [0.0] * 3, [1.0] * 3
 
     # What it returns

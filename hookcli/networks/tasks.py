@@ -184,6 +184,7 @@ class Boxes(TypedDict):
 
 class BoxTask(Task):
     word = "detection"
+    keeps_steps = "a detection model resizes by itself"
     needs_values = True
 
     def read(self, found: list[Boxes], categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
@@ -228,7 +229,6 @@ class BoxTask(Task):
 
 class Detection(BoxTask):
     nominal = (480, 640)
-    keeps_steps = "a detection model resizes by itself"
     takes_any_size = True
     shares_forward = False
     keeps_pictures = True

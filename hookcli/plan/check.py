@@ -54,16 +54,10 @@ _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 
 
 def check_request(
-    request: RunRequest,
-    *,
-    edited_side: Side = "output",
-    with_gradients: bool = False,
-    is_variant: bool = False,
+    request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
-    # ``is_variant`` if the request is of side B, whose recipe applies on top of A's options
     model = request.model
-    if model.preprocess is not None:
-        _check_recipe(model.preprocess, model, is_variant=is_variant)
+    read_recipe(model.preprocess)
     _check_words(request)
     _check_colours(model)
     _check_reading(request.images)
@@ -83,6 +77,7 @@ def check_request(
 
 
 def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
+    _check_recipe(models[0])  # of side A; the recipe of ``against`` applies on top of A's options
     like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
         for name in ("like", "input_layout", "provider")
@@ -348,10 +343,9 @@ def _check_colours(model: ModelRequest) -> None:
         raise RequestError("`bands` are counted from 0")
 
 
-def _check_recipe(recipe: str, model: ModelRequest, *, is_variant: bool) -> None:
-    read_recipe(recipe)
+def _check_recipe(model: ModelRequest) -> None:
     for name in ("resize", "size", "mean", "std", "interpolation"):
-        if getattr(model, name) is not None and not is_variant:
+        if model.preprocess is not None and getattr(model, name) is not None:
             what = f"`preprocess` and `{name}` both say how images are prepared"
             raise RequestError(what, "say all in `preprocess`, or leave it out")
 

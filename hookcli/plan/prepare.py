@@ -103,8 +103,8 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     check_file_options(one.model, two.model, exports_onnx=exports_onnx)
     if export is not None:
         _check_export(config, export)
-    check_request(two, is_variant=True)
-    check_request(one)
+    for request in (two, one):
+        check_request(request)
     one, two = _prepare_alike(one, two), _prepare_alike(two, one)
     config = replace(config, run=one, other=replace(config.other, run=two))
     found_one = found_two = find_images(one)
