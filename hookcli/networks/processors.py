@@ -117,7 +117,7 @@ class ProcessorTransform:
         steps = Steps(
             size=tuple(int(v) for v in size if v),
             crop=tuple(int(v) for v in crop if v) if self._ask("do_center_crop") else (),
-            rounds_down=True,
+            is_like_transformers=True,
             how=how,
             divisor=255 if self._ask("do_rescale") else 1,
             mean=tuple(self.mean),

@@ -55,7 +55,7 @@ class Steps:
     crop: tuple[int, ...] = ()  # the height and width; empty if the whole picture is kept
     is_letterbox: bool = False  # whether a picture keeps its ratio within ``size``
     stride: int = 0  # both sides become multiples of it, unless it is 0
-    rounds_down: bool = False  # where the crop begins, as in transformers
+    is_like_transformers: bool = False  # resizes by torchvision's v2, rounds the crop down
     how: How = "bilinear"
     library: Library = "pillow"
     antialias: bool = True
@@ -95,7 +95,7 @@ class Steps:
         return (long, short) if width <= height else (short, long)
 
     def _resize(self, picture: Image.Image, sides: tuple[int, ...]) -> Tensor:
-        functional: Any = torchvision.transforms.functional
+        transforms: Any = torchvision.transforms
         if self.library == "pillow":
             how = "BOX" if self.how == "area" else self.how.upper()
             picture = picture.resize((sides[1], sides[0]), Image.Resampling[how])
@@ -105,12 +105,13 @@ class Steps:
             flag = getattr(cv2, f"INTER_{_OPENCV.get(self.how, self.how)}".upper())
             made: Any = cv2.resize(np.asarray(picture), sides[::-1], interpolation=flag)
             picture = Image.fromarray(made)
-        pixels: Tensor = functional.pil_to_tensor(picture)
+        pixels: Tensor = transforms.functional.pil_to_tensor(picture)
         if self.library == "torch" and self.how == "area":
             pixels = interpolate(pixels[None].float(), sides, mode="area")[0].round().byte()
         elif self.library == "torch":
-            mode = torchvision.transforms.InterpolationMode(self.how)
-            pixels = functional.resize(pixels, [*sides], mode, antialias=self.antialias)
+            resize = (transforms.v2 if self.is_like_transformers else transforms).functional.resize
+            mode = transforms.InterpolationMode(self.how)
+            pixels = resize(pixels, [*sides], mode, antialias=self.antialias)
         return pixels
 
     def _cut(self, pixels: Tensor) -> Tensor:
@@ -118,7 +119,7 @@ class Steps:
         sides, edges = self.size if self.is_letterbox else self.crop, list[int]()
         for length, side in zip(pixels.shape[:0:-1], sides[::-1], strict=False):
             begin = (length - side) / 2
-            start = int(begin) if begin < 0 or self.rounds_down else round(begin)
+            start = int(begin) if begin < 0 or self.is_like_transformers else round(begin)
             edges += [-start, start + side - length]
         return pad(pixels, edges, value=_GREY if self.is_letterbox else 0)
 
@@ -192,7 +193,7 @@ def _check_resizing(how: How, library: Library, *, is_off: bool) -> None:
     always = "antialias=off: Pillow always smooths what it shrinks"
     _refuse(is_off and library == "pillow", always, "library=torch or library=opencv")
     lacks = library == "torch" and how == "lanczos"
-    _refuse(lacks, "torch has no lanczos", "library=pillow or library=opencv")
+    _refuse(lacks, "torch does not resize by lanczos", "library=pillow or library=opencv")
     if library == "opencv":
         require_package("`preprocess` library=opencv needs", "cv2", "OpenCV", "opencv")
 
