@@ -54,6 +54,7 @@ def ablate(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -91,6 +92,7 @@ def ablate(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -131,6 +133,7 @@ def ablate(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -168,6 +171,7 @@ def ablate(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -208,6 +212,7 @@ def compare(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -256,6 +261,7 @@ def compare(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -355,6 +361,7 @@ def golden(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -398,6 +405,7 @@ def golden(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -455,6 +463,7 @@ def gradients(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -532,6 +541,7 @@ def gradients(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -612,6 +622,7 @@ def gradients(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -689,6 +700,7 @@ def gradients(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -759,6 +771,7 @@ def inspect(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -835,6 +848,7 @@ def inspect(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -914,6 +928,7 @@ def inspect(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -990,6 +1005,7 @@ def inspect(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1125,6 +1141,7 @@ def map(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1175,6 +1192,7 @@ def map(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1245,6 +1263,7 @@ def places(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1299,6 +1318,7 @@ def places(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1346,6 +1366,7 @@ def probe(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1396,6 +1417,7 @@ def probe(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1467,6 +1489,7 @@ def similarity(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1512,6 +1535,7 @@ def similarity(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]

@@ -200,6 +200,7 @@ CASES = [
     Case("--std 2,2,2", "figures", of=FED),
     Case("--std 2 --mean 1", "code", of="layers"),
     Case("--interpolation nearest", "figures"),
+    Case("--preprocess fit=letterbox", refused="--preprocess and --size both say", of=FED),
     Case("--model-arg shift=1", "figures", of=FED),
     Case("--model-arg bands=5", "*", of="layers"),
     Case("--input gain=2", "figures", of=FED),
@@ -295,6 +296,7 @@ CASES = [
     Case("--fetch --source hf", refused="--fetch"),
     # Compare and diff
     Case("--against mode=train", "stdout"),
+    Case("--against preprocess=order=bgr", "stdout"),
     Case("--metric max-abs", "stdout"),
     Case("--rtol 100", "code", base="--against mode=train", of="compare"),
     Case("--rtol 100", "code", of="diff"),
