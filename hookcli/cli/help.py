@@ -74,8 +74,7 @@ NOTES = {
             ("resize:bicubic", "nearest, bilinear, bicubic, area or lanczos"),
             ("library=opencv antialias=off", "by pillow, opencv or torch; without smoothing"),
             ("fit=letterbox crop=N", "crop, stretch, or grey borders; side of the input"),
-            ("order=bgr scale=1", "blue first; pixels from 0 to 255"),
-            ("mean=M/M/M std=S", "one number per channel, or one for all"),
+            ("order=bgr scale=1 mean=M std=S", "blue first; pixels from 0 to 255; M or M/M/M"),
         ),
     ),
 }

@@ -168,8 +168,7 @@ def changed_text(changed: ChangedFact) -> str:
     a, b = fact_text(changed.a), fact_text(changed.b)
     if max(len(a), len(b)) > _CHANGED:
         one, two = (re.split(r", (?![^(]*\))", text) for text in (a, b))  # not in parentheses
-        both = {*one} & {*two}
-        a, b = (", ".join(each for each in side if each not in both) for side in (one, two))
+        a, b = (", ".join(p for p in side if p not in {*one} & {*two}) for side in (one, two))
         a, b = (text if len(text) <= _MOST else f"{text[: _MOST - 3]}..." for text in (a, b))
     return f"changed: {changed.name}: {a}{', ' if a else ''}now {b or 'without'}"
 

@@ -111,7 +111,6 @@ class ProcessorTransform:
         return f"{type(self._processor).__name__}: {', '.join(parts)}"
 
     def list_steps(self) -> list[Steps]:
-        """Return steps of which some may do the same, as ``networks/recipe_steps`` finds out."""
         size, crop = (dict(self._ask(name) or {}).values() for name in ("size", "crop_size"))
         how: Any = Resampling(int(self._ask("resample") or 0)).name.lower()
         steps = Steps(

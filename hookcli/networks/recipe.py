@@ -1,7 +1,6 @@
 """Read recipes for preparing images, such as ``resize:bicubic,library=opencv,order=bgr``.
 
-This module imports no torch, so that a wrong recipe is refused at once. ``networks/recipe_steps``
-applies recipes.
+``networks/recipe_steps`` applies them. This module imports no torch, to refuse a recipe at once.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ CHOICES = {
 }
 _EXAMPLES = {"crop": "224", "mean": "0.5/0.5/0.5", "std": "0.5/0.5/0.5"}
 _WORDS = (*CHOICES, *_EXAMPLES)
-_MOST = 1e30  # float32 holds this number and its inverse
-_LIMITS = {"crop": (1, LARGEST_SIDE), "mean": (-_MOST, _MOST), "std": (1 / _MOST, _MOST)}
+_LIMITS = {"crop": (1, LARGEST_SIDE), "mean": (-1e30, 1e30), "std": (1e-30, 1e30)}  # of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,7 @@ def _guess(name: str, value: str) -> str:
         forms = f"one of: {', '.join(_write(name, each) for each in CHOICES[name])}"
         return hint_near(value.lower(), [_write(name, e) for e in CHOICES[name]], forms)
     if name in _LIMITS:
-        least, most = _LIMITS[name]
-        return f"{_write(name, _EXAMPLES[name])}; numbers from {least:g} to {most:g}"
+        return f"{name}={_EXAMPLES[name]}; numbers from {{:g}} to {{:g}}".format(*_LIMITS[name])
     if re.fullmatch(r"[-+\d.e]+", name):
         return f"numbers are separated by /: {_write('mean', _EXAMPLES['mean'])}"
     near = [_write(word, name.lower()) for word in CHOICES if name.lower() in CHOICES[word]]

@@ -1,13 +1,10 @@
 """Prepare images by a recipe, which changes single steps of a model's own preprocessing.
 
-The same weights give other answers if another library resizes the pictures
-(https://github.com/python-pillow/Pillow/issues/2718), or resizes them without antialiasing
-(https://github.com/pytorch/vision/issues/2950). Pillow and torch smooth what they shrink, except by
-``nearest``; OpenCV smooths only by ``area``. Sides and crops are rounded as in torchvision, and
-``letterbox`` adds the border of YOLO's ``LetterBox`` (ultralytics/data/augment.py).
-
-``order=bgr`` reverses the channels of a picture before the steps. All but the last treat them
-alike; the last, the mean and standard deviation by position, sees blue in the place of red.
+Pillow and torch smooth what they shrink, except by ``nearest``; OpenCV smooths only by ``area``
+(https://github.com/python-pillow/Pillow/issues/2718 and pytorch/vision/issues/2950). Sides and
+crops are rounded as in torchvision, and ``letterbox`` adds the border of YOLO's ``LetterBox``
+(ultralytics/data/augment.py). ``order=bgr`` reverses the channels before the steps, of which only
+the last, the mean and standard deviation by position, treats them differently.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from hookcli.networks.presets import SCALED, STEPS, crop_text, normalization_tex
 from hookcli.networks.recipe import CHOICES, Recipe, read_recipe
 from hookcli.networks.task import COLOURS
 from hookcli.networks.torchvision_import import torchvision
-from hookcli.outside.foreign import require_package
+from hookcli.outside.foreign import ask, require_package
 from hookcli.records.text import count, shape_text
 
 if TYPE_CHECKING:
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 
 _GREY = 114  # of the border, as in YOLO
 _SAME = 0.02  # of a step of an 8-bit picture: how far the results of the same steps may differ
-_LARGE = 512  # pixels of the pictures with which hookcli tests that steps are the same
 _OPENCV = {"bilinear": "linear", "bicubic": "cubic", "lanczos": "lanczos4"}
 # The attributes of transforms that fields of ``Steps`` come from; of CenterCrop, ``size``
 _FIELDS = {"size": "size", "resize_size": "size", "crop_size": "crop", "interpolation": "how"}
@@ -70,13 +66,11 @@ class Steps:
 
     def __repr__(self) -> str:
         by = {"opencv": " by OpenCV", "torch": " by torch"}.get(self.library, "")
-        is_rough = self.library == "opencv" or not self.antialias
-        if is_rough and self.how not in ("nearest", "area"):
+        if (self.library == "opencv" or not self.antialias) and self.how not in ("nearest", "area"):
             by += " without antialiasing"
         sides = size_text(self.size)
+        sides = f"about {sides}, both sides multiples of {self.stride}" if self.stride else sides
         text = f"fitted into {sides} on grey" if self.is_letterbox else f"resized to {sides}"
-        if self.stride:
-            text = f"resized to about {sides}, both sides multiples of {self.stride}"
         crop = f", {crop_text(self.crop)}" if self.crop else ""
         scaled = SCALED if self.divisor == 255 else "values from 0 to 255"
         return f"{text} ({self.how}{by}){crop}, {scaled}, {normalization_text(self.mean, self.std)}"
@@ -134,17 +128,17 @@ def apply_recipe(request: ModelRequest, prepare: Preprocessing) -> Preprocessing
     if recipe == Recipe(order="bgr"):
         return prepare
     own = _read_own(prepare)
-    needed = (recipe.resize, recipe.fit, recipe.crop, recipe.mean, recipe.std)
-    own_way = f"{name} prepares images in a way that cannot be taken apart: {prepare.words}"
-    _refuse(own is None and None in needed, own_way, "give resize, fit, crop, mean and std")
+    is_partial = None in (recipe.resize, recipe.fit, recipe.crop, recipe.mean, recipe.std)
+    way = f"{name} prepares images in a way that cannot be taken apart: {prepare.words}"
+    _refuse(own is None and is_partial, way, "give resize, fit, crop, mean and std")
     side = (recipe.crop or 0,)  # if no steps are known, the short side is as long as the crop
     own = own or Steps(size=side, crop=side * 2, mean=recipe.mean or (), std=recipe.std or ())
     steps = _change(own, recipe, prepare)
     crop, fixed = steps.crop or steps.size, prepare.fixed
     if len(crop) == 1:
         return replace(prepare, transform=steps, crop=None, size=crop[0])
-    taken = f"{name} takes {shape_text(fixed or ())} pixels, not {shape_text(crop)}"
-    _refuse(fixed is not None and fixed != crop, taken, "leave out crop")
+    taken = f"{name} takes {shape_text(fixed or crop)} pixels, not {shape_text(crop)}"
+    _refuse(fixed not in (None, crop), taken, "leave out crop")
     return replace(prepare, transform=steps, crop=(crop[0], crop[1]), size=None)
 
 
@@ -155,15 +149,13 @@ def _refuse(is_wrong: object, what: str, hint: str) -> None:
 
 def _check_model(name: str, recipe: Recipe, prepare: Preprocessing) -> None:
     channels, why = 1 if prepare.grey else prepare.bands, prepare.task.keeps_steps
-    takes, off = f"{name} takes {count(channels, 'channel')}", "leave out order=bgr"
+    takes, is_bgr = count(channels, "channel"), ask(prepare.transform, "flips_colours", False)
     _refuse(why and recipe != Recipe(order="bgr"), why, "order=bgr can be asked for")
-    is_band = channels not in (1, COLOURS)
-    _refuse(is_band, f"{takes}, and a recipe is for colour or grey", "use `mean` and `std`")
-    _refuse(recipe.order and channels == 1, takes, off)
-    is_blue_first = getattr(prepare.transform, "flips_colours", False)
-    _refuse(recipe.order and is_blue_first, f"{name} takes blue first already", off)
-    if any(len(values or (0,)) not in (1, channels) for values in (recipe.mean, recipe.std)):
-        _refuse(True, f"{takes}, and mean or std another number", "give one number per channel")
+    taken = f"{name} takes {'blue first already' if is_bgr else takes}"
+    _refuse(channels not in (1, COLOURS), f"{taken}, not colour or grey", "use `mean` and `std`")
+    _refuse(recipe.order and (is_bgr or channels == 1), taken, "leave out order=bgr")
+    is_other = any(len(each or (0,)) not in (1, channels) for each in (recipe.mean, recipe.std))
+    _refuse(is_other, f"{name} takes {takes}", "give one number for each in mean and std")
 
 
 def _change(own: Steps, recipe: Recipe, prepare: Preprocessing) -> Steps:
@@ -188,12 +180,11 @@ def _change(own: Steps, recipe: Recipe, prepare: Preprocessing) -> Steps:
 
 
 def _check_resizing(how: How, library: Library, *, is_off: bool) -> None:
-    vain = {"nearest": "nearest never smooths", "area": "area always takes means"}.get(how, "")
-    _refuse(is_off and vain, f"antialias=off: {vain}", "leave out antialias=off")
-    always = "antialias=off: Pillow always smooths what it shrinks"
-    _refuse(is_off and library == "pillow", always, "library=torch or library=opencv")
-    lacks = library == "torch" and how == "lanczos"
-    _refuse(lacks, "torch does not resize by lanczos", "library=pillow or library=opencv")
+    _refuse(
+        is_off and how in ("nearest", "area"), f"antialias=off changes no {how}", "leave it out"
+    )
+    _refuse(is_off and library == "pillow", "Pillow always smooths: antialias=off", "library=torch")
+    _refuse(library == "torch" and how == "lanczos", "torch has no lanczos", "library=pillow")
     if library == "opencv":
         require_package("`preprocess` library=opencv needs", "cv2", "OpenCV", "opencv")
 
@@ -204,8 +195,7 @@ def _change_fit(own: Steps, fit: str | None, *, is_cropped: bool) -> Steps:
         return own
     if fit != "crop":
         return replace(own, size=sides, crop=(), stride=0, is_letterbox=fit == "letterbox")
-    hint = "fit=letterbox or fit=stretch"
-    _refuse(sides[0] != sides[1], f"fit=crop: the input is no square: {shape_text(sides)}", hint)
+    _refuse(sides[0] != sides[1], f"fit=crop into {shape_text(sides)} pixels", "fit=letterbox")
     return replace(own, size=(min(own.size),), crop=sides if is_cropped else ())
 
 
@@ -217,7 +207,7 @@ def _read_own(prepare: Preprocessing) -> Steps | None:
         if len(steps.size) not in (1, 2) or steps.how not in CHOICES["resize"]:
             continue
         most = _SAME / steps.divisor / max(steps.std)
-        pictures = _draw_samples(min(*steps.size, _LARGE), "L" if prepare.grey else "RGB")
+        pictures = _draw_samples(min(*steps.size, 512), "L" if prepare.grey else "RGB")
         pairs = ((transform(picture), steps(picture)) for picture in pictures)
         if all(one.shape == two.shape and (one - two).abs().max() <= most for one, two in pairs):
             return steps
@@ -241,6 +231,6 @@ def _read_steps(transform: Any) -> Iterator[Steps]:
         found |= {key: getattr(part, each) for each, key in fields.items() if hasattr(part, each)}
     if found.keys() >= {*_FIELDS.values()}:
         sides = [(e,) if isinstance(e, int) else (*e,) for e in (found["size"], found["crop"])]
-        size, crop = sides[0], (sides[1] * 2)[:2]
         mean, std = (tuple(map(float, found[key])) for key in ("mean", "std"))
-        yield Steps(size=size, crop=crop, how=found["how"].value, mean=mean, std=std)
+        how, crop = found["how"].value, (sides[1] * 2)[:2]
+        yield Steps(size=sides[0], crop=crop, how=how, mean=mean, std=std)

@@ -190,8 +190,7 @@ class Preprocessing:
 
     @property
     def words(self) -> str:
-        text = describe_transform(self.transform)
-        text = f"blue first, {text}" if self.is_bgr else text
+        text = "blue first, " * self.is_bgr + describe_transform(self.transform)
         return f"turned grey, {text}" if self.grey else text
 
     @property

@@ -194,9 +194,9 @@ def test_a_recipe_applies_to_what_a_file_is_like(like, sides):
         (
             (1, 3, 96, 64),
             "fit=crop",
-            "`preprocess`: fit=crop: the input is no square: 96x64",
+            "`preprocess`: fit=crop into 96x64 pixels",
         ),
-        ((1, 5, 96, 96), "scale=1", "`preprocess`: net.onnx takes 5 channels, and a recipe is for"),
+        ((1, 5, 96, 96), "scale=1", "`preprocess`: net.onnx takes 5 channels, not colour"),
     ],
 )
 def test_a_recipe_that_does_not_fit_a_file_is_refused(shape, recipe, message):
