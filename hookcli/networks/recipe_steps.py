@@ -166,7 +166,7 @@ def _change(own: Steps, recipe: Recipe, prepare: Preprocessing) -> Steps:
     if (side := recipe.crop) is not None:
         # What is resized keeps its ratio to the crop, as with ``--size``.
         pairs = zip(own.size, own.crop or own.size, strict=False)
-        size = tuple(round(side * length / by) for length, by in pairs)
+        size = tuple(max(1, round(side * length / by)) for length, by in pairs)
         own = replace(own, size=size, crop=own.crop and (side, side))
     return replace(
         _change_fit(own, recipe.fit, is_cropped=prepare.task.word != "segmentation"),
@@ -180,9 +180,7 @@ def _change(own: Steps, recipe: Recipe, prepare: Preprocessing) -> Steps:
 
 
 def _check_resizing(how: How, library: Library, *, is_off: bool) -> None:
-    _refuse(
-        is_off and how in ("nearest", "area"), f"antialias=off changes no {how}", "leave it out"
-    )
+    _refuse(is_off and how in ("nearest", "area"), f"{how} has no antialias=off", "leave it out")
     _refuse(is_off and library == "pillow", "Pillow always smooths: antialias=off", "library=torch")
     _refuse(library == "torch" and how == "lanczos", "torch has no lanczos", "library=pillow")
     if library == "opencv":

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hookcli.config import ModelRequest
+from hookcli.errors import RequestError
 from hookcli.networks.load import build_skeleton
 from tests.extras.conftest import ENCODERS, PREPARED
 from tests.networks.test_recipe_steps import prepare_toy
@@ -67,7 +68,7 @@ def test_the_recipe_of_a_model_without_opencv_names_the_package(monkeypatch):
     pytest.importorskip("cv2")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        Exception, match="library=opencv needs OpenCV, which is not installed"
+        RequestError, match="library=opencv needs OpenCV, which is not installed"
     ) as caught:
         prepare_toy({"library": "opencv"})
     assert caught.value.hint == "pip install 'hookcli[opencv]'"
