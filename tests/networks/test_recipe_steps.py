@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torchvision import transforms
 
 import hookcli
 from hookcli.config import ModelRequest
@@ -172,7 +174,17 @@ class ImageClassification(Brighter):
         vars(self).update(vars(make_imagenet(crop_size=32, resize_size=37)))
 
 
-@pytest.mark.parametrize("transform", [Brighter(), ImageClassification()])
+LIMITED = transforms.Compose(
+    [  # as without the limit, except for large pictures
+        transforms.Resize(37, max_size=4000),
+        transforms.CenterCrop(32),
+        transforms.ToTensor(),
+        transforms.Normalize((0.5,) * 3, (0.5,) * 3),
+    ]
+)
+
+
+@pytest.mark.parametrize("transform", [Brighter(), ImageClassification(), LIMITED])
 def test_steps_that_cannot_be_told_are_not_kept(transform):
     plain = Preprocessing(CLASSIFICATION, transform, (32, 32))
     with pytest.raises(RequestError) as caught:
@@ -335,3 +347,13 @@ def test_pixels_of_a_tensor_file_are_not_prepared(run, toy):
     np.save("a.npy", np.ones((3, 8, 8), np.float32))
     words = ("a.npy", "--against", "preprocess=order=bgr", "--layers", "all")
     assert run("compare", "toy.py:make", *words).code == 0
+
+
+def test_a_model_in_memory_takes_the_recipe_and_not_the_size_of_what_it_is_like(run, toy):
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with warnings.catch_warnings(action="ignore"):
+        ran = hookcli.inspect(
+            model, "a.png", like="vit_b_16", preprocess="crop=64,fit=stretch", layers="conv"
+        )
+    assert ran.result.model.preprocessing.startswith("resized to 64x64 pixels (bilinear), scaled")
+    assert ran.result.model.input_shape == (1, 3, 64, 64)
