@@ -20,6 +20,8 @@ HOWS = ["nearest", "bilinear", "bicubic", "area", "lanczos"]
 def draw_recipes(number, seed, libraries):
     """Return recipes whose words go together, with a random number of random words."""
     draw = random.Random(seed)
+    pairs = [(library, how) for library in libraries for how in HOWS]
+    pairs = [pair for pair in pairs if pair != ("torch", "lanczos")]
     found = []
     while len(found) < number:
         words = {
@@ -34,6 +36,9 @@ def draw_recipes(number, seed, libraries):
             "library": draw.choice(libraries),
         }
         chosen = {k: words[k] for k in draw.sample(list(words), draw.randint(1, len(words)))}
+        if len(found) % 2:  # every second one says what resizes, and how: each pair in its turn
+            library, how = pairs[len(found) // 2 % len(pairs)]
+            chosen |= {"library": library, "resize": how}
         how, library = chosen.get("resize", "bilinear"), choose_library(chosen)
         is_off = "antialias" in chosen
         if is_off and (library == "pillow" or how in ("nearest", "area")):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -201,7 +200,7 @@ def _read_own(prepare: Preprocessing) -> Steps | None:
     """Return steps that do the same as the model's own transform; None if none are found."""
     # hookcli does not trust what it reads, and prepares some pictures in both ways.
     transform: Any = prepare.transform
-    for steps in getattr(transform, "list_steps", partial(_read_steps, transform))():
+    for steps in getattr(transform, "list_steps", lambda: _read_steps(transform))():
         if len(steps.size) not in (1, 2) or steps.how not in CHOICES["resize"]:
             continue
         most = _SAME / steps.divisor / max(steps.std)

@@ -335,6 +335,12 @@ def test_a_run_is_recorded_with_its_recipe_and_prepares_by_it(run, toy):
     np.testing.assert_allclose(seen, expected, atol=1e-6)
 
 
+def test_the_table_does_not_say_that_unscaled_pixels_are_scaled(run, toy):
+    words = ("--preprocess", "scale=1,mean=0,std=1", "--grids", "none")
+    out = run("inspect", "toy.py:make", "a.png", *words).out
+    assert "prepared as the options say, and otherwise as for ImageNet" in out
+
+
 def test_a_run_with_another_recipe_is_not_resumed(run, toy):
     words = ("inspect", "toy.py:make", "a.png", "--grids", "none", "-o", "out", "--preprocess")
     assert run(*words, "scale=1").code == 0
