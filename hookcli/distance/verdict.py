@@ -24,7 +24,6 @@ _METRICS = {
 _NAMED = 4  # at most this many images are named in one line
 _SAME = 1e-6  # divergences and distances of answers up to this are rounding
 _CHANGED = 60  # of a longer value, only the phrases that changed are shown
-_MOST = 180  # characters of these phrases
 
 
 def verdict_text(comparison: Comparison) -> str:
@@ -169,7 +168,7 @@ def changed_text(changed: ChangedFact) -> str:
     if max(len(a), len(b)) > _CHANGED:
         one, two = (re.split(r", (?![^(]*\))", text) for text in (a, b))  # not in parentheses
         a, b = (", ".join(p for p in side if p not in {*one} & {*two}) for side in (one, two))
-        a, b = (text if len(text) <= _MOST else f"{text[: _MOST - 3]}..." for text in (a, b))
+        a, b = (text if len(text) <= 180 else f"{text[:177]}..." for text in (a, b))
     return f"changed: {changed.name}: {a}{', ' if a else ''}now {b or 'without'}"
 
 

@@ -197,8 +197,7 @@ def _change_fit(own: Steps, fit: str | None, *, is_cropped: bool) -> Steps:
 
 
 def _read_own(prepare: Preprocessing) -> Steps | None:
-    """Return steps that do the same as the model's own transform; None if none are found."""
-    # hookcli does not trust what it reads, and prepares some pictures in both ways.
+    """Return steps that prepare test pictures as the model's own transform does, or None."""
     transform: Any = prepare.transform
     for steps in getattr(transform, "list_steps", lambda: _read_steps(transform))():
         if len(steps.size) not in (1, 2) or steps.how not in CHOICES["resize"]:

@@ -207,6 +207,8 @@ def _guess_form(word: str) -> str:
         return f"dtype={dtype}"
     if word in MODES:
         return f"mode={word}"
+    if re.match("(resize|fit|antialias|order|scale|library|crop|mean|std)[:=]", word):
+        return f"preprocess={word}"
     if word.endswith((".ckpt", ".pt", ".pth", ".safetensors")):
         return f"weights={word}"
     return f"model={word}" if _MODEL.fullmatch(word) else ""

@@ -295,6 +295,13 @@ def test_a_comparison_names_the_preparation_that_changed(run, toy):
     assert out.splitlines()[-1] == "changed: model preprocessing: now blue first"
 
 
+@pytest.mark.parametrize("word", ["order=bgr", "resize:area", "fit=stretch,crop=64"])
+def test_a_recipe_without_its_name_is_recognized(run, toy, word):
+    code, _, err = run("compare", "toy.py:make", "a.png", "--against", word)
+    assert code == 2
+    assert f"hint: did you mean preprocess={word}? one of: model=M" in err
+
+
 def test_the_recipe_of_b_applies_on_top_of_the_options_of_a(run, toy):
     words = ("--size", "64", "--against", "preprocess=fit=stretch,order=bgr", "--format", "json")
     code, out, err = run("compare", "toy.py:make", "a.png", *words)
