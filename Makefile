@@ -55,7 +55,7 @@ test-browser: setup ## the page in a real browser; needs chromium
 test-transformers: setup ## models of transformers, their tokens and attention, with random weights
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m transformers tests/extras
 
-test-libraries: setup ## models of open_clip and segmentation_models_pytorch, and pictures that need packages; installs them
+test-libraries: setup ## models of open_clip and segmentation_models_pytorch, and pictures and recipes that need packages; installs them
 	$(INSTALL) --group libraries
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m libraries tests/extras
 

@@ -55,6 +55,7 @@ def ablate(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -92,6 +93,7 @@ def ablate(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -132,6 +134,7 @@ def ablate(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -169,6 +172,7 @@ def ablate(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -209,6 +213,7 @@ def compare(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -257,6 +262,7 @@ def compare(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -356,6 +362,7 @@ def golden(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -399,6 +406,7 @@ def golden(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -456,6 +464,7 @@ def gradients(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -533,6 +542,7 @@ def gradients(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -613,6 +623,7 @@ def gradients(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -690,6 +701,7 @@ def gradients(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -760,6 +772,7 @@ def inspect(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -836,6 +849,7 @@ def inspect(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -915,6 +929,7 @@ def inspect(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -991,6 +1006,7 @@ def inspect(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1126,6 +1142,7 @@ def map(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1176,6 +1193,7 @@ def map(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1246,6 +1264,7 @@ def places(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1300,6 +1319,7 @@ def places(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1347,6 +1367,7 @@ def probe(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1397,6 +1418,7 @@ def probe(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1463,6 +1485,7 @@ def sensitivity(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1505,6 +1528,7 @@ def sensitivity(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]
@@ -1551,6 +1575,7 @@ def similarity(
     mean: Any | None = None,
     std: Any | None = None,
     interpolation: Literal['nearest', 'bilinear', 'bicubic'] | None = None,
+    preprocess: str | float | None = None,
     model_arg: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     input: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     inputs_as: Literal['arguments', 'dict'] | None = None,
@@ -1596,6 +1621,7 @@ def similarity(
         mean: Mean to subtract from the colours (0 to 1); one number per band.
         std: Standard deviation to divide the colours by.
         interpolation: Resizing: nearest, bilinear or bicubic.
+        preprocess: Prepare images in another way; RECIPE is explained below.
         model_arg: Argument of the model: num_classes=50.
         input: Another input of the model, the same for all images; NAME=pixels is the image.
         inputs_as: How the model takes its inputs: as arguments, or as one dict.  [default: arguments]

@@ -303,6 +303,7 @@ class ModelRequest:
             training mode.
         size: None keeps the size that belongs to the weights. For ``mean``, ``std`` and
             ``interpolation``, None also keeps what belongs to the weights.
+        preprocess: Words such as ``fit=letterbox,order=bgr``; each changes one step.
         resize: None scales the short side in proportion to ``size``.
         bands: An empty tuple uses all bands of the pictures.
         arguments: Pairs of a name and the text that the user wrote.
@@ -369,6 +370,10 @@ class ModelRequest:
     ] = None
     interpolation: Annotated[
         Interpolation | None, Flag("--interpolation HOW", "Resizing: nearest, bilinear or bicubic.")
+    ] = None
+    preprocess: Annotated[
+        str | None,
+        Flag("--preprocess RECIPE", "Prepare images in another way; RECIPE is explained below."),
     ] = None
     arguments: Annotated[
         tuple[tuple[str, str], ...],

@@ -73,6 +73,7 @@ THIRD_PARTY = {
     "threadpoolctl": "analysis",
     "pillow_heif": "images",
     "pydicom": "images",
+    "cv2": "networks",
     "tifffile": "images",
     "numpy": "analysis comparison distance images integrations networks passes reading render "
     "summary verbs",

@@ -64,9 +64,19 @@ NOTES = {
             ("image=FILE", "another image"),
             ("batch=N repeat", "among N other images; the same model a second time"),
             ("autocast=D", "under torch.autocast, in float16 or bfloat16"),
+            ("preprocess=RECIPE", "the image prepared in another way"),
             ("onnx onnx=FILE", "the model exported to ONNX; an existing file"),
             ("torch-export torch-export=FILE", "a program of torch.export; FILE may run code"),
             ("compile", "the model compiled by torch.compile"),
+        ),
+    ),
+    "RECIPE": (
+        "RECIPE changes how images are prepared; several words are separated by commas",
+        (
+            ("resize:bicubic", "nearest, bilinear, bicubic, area or lanczos"),
+            ("library=opencv antialias=off", "by pillow, opencv or torch; without smoothing"),
+            ("fit=letterbox crop=N", "crop, stretch, or grey borders; side of the input"),
+            ("order=bgr scale=1 mean=M std=S", "blue first; pixels from 0 to 255; M or M/M/M"),
         ),
     ),
 }

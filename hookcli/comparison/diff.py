@@ -130,7 +130,7 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
             "`hookcli.diff(match='order')`",
         )
     first = min(reasons or comparison.rows, key=lambda row: row.order)
-    alike = "use the same model and images of the same size in both runs"
+    alike = "use the same model and images of the same size in both runs, or linear layers"
     origin = "`hookcli.inspect` with `fail_on=('nan', 'inf')`"
     hint = alike if first.reason else f"find the origin of the first NaN or Inf: {origin}"
     why = first.reason or "no value is finite in both"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hookcli.distance.answer import share_text
@@ -22,7 +23,7 @@ _METRICS = {
 }
 _NAMED = 4  # at most this many images are named in one line
 _SAME = 1e-6  # divergences and distances of answers up to this are rounding
-_CHANGED = 60  # at most this many characters of a changed value are shown
+_CHANGED = 60  # of a longer value, only the phrases that changed are shown
 
 
 def verdict_text(comparison: Comparison) -> str:
@@ -163,9 +164,12 @@ def _left_out_texts(left_out: Sequence[LeftOut], culprits: Sequence[str]) -> Ite
 
 
 def changed_text(changed: ChangedFact) -> str:
-    values = (fact_text(value) for value in (changed.a, changed.b))
-    a, b = (text if len(text) <= _CHANGED else f"{text[: _CHANGED - 3]}..." for text in values)
-    return f"changed: {changed.name}: {a}, now {b}"
+    a, b = fact_text(changed.a), fact_text(changed.b)
+    if max(len(a), len(b)) > _CHANGED:
+        one, two = (re.split(r", (?![^(]*\))", text) for text in (a, b))  # not in parentheses
+        a, b = (", ".join(p for p in side if p not in {*one} & {*two}) for side in (one, two))
+        a, b = (text if len(text) <= 180 else f"{text[:177]}..." for text in (a, b))
+    return f"changed: {changed.name}: {a}{', ' if a else ''}now {b or 'without'}"
 
 
 def describe_difference(comparison: Comparison) -> str:

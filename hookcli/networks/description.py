@@ -169,7 +169,10 @@ class ModelDescription:
 
     def show(self, pixels: Tensor) -> bytes:
         seen = self.seen(pixels.unsqueeze(0))[0].cpu()
-        return draw_pixels(self.task.picture(seen), *self.normalisation())
+        picture, colours = self.task.picture(seen), self.normalisation()
+        if self.prepare.is_bgr:
+            picture, colours = picture.flip(0), (colours[0][::-1], colours[1][::-1])
+        return draw_pixels(picture, *colours)
 
 
 def _fit_line(ramped: Tensor, seen: Tensor, side: int, axis: int) -> tuple[float, float] | None:

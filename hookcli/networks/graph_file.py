@@ -22,6 +22,8 @@ from hookcli.networks.description import ModelDescription
 from hookcli.networks.inputs import read_inputs
 from hookcli.networks.load import build_skeleton
 from hookcli.networks.presets import colour_changes, make_imagenet
+from hookcli.networks.recipe import read_recipe
+from hookcli.networks.recipe_steps import apply_recipe
 from hookcli.networks.task import COLOURS, Preprocessing
 from hookcli.networks.tasks import CLASSIFICATION, Classification
 from hookcli.networks.torchvision_import import torchvision
@@ -120,10 +122,12 @@ def describe_graph(
     _check_picture(request, inputs[0].shape)
     is_whole, notes = inputs[0].dtype in _WHOLE, tuple[str, ...]()
     if is_whole:
-        if request.mean is not None or request.std is not None:
+        recipe = read_recipe(request.preprocess)
+        values = (request.mean, request.std, recipe.mean, recipe.std, recipe.scale)
+        if any(each is not None for each in values):
             raise RequestError(
                 f"{request.name!r} takes {inputs[0].dtype}, so its pixels are from 0 to 255",
-                "leave out `mean` and `std`",
+                "leave out `mean` and `std`, or what a recipe says of mean, std and scale",
             )
         bands = (inputs[0].shape[1] if request.like is None else None) or COLOURS
         request = replace(request, mean=(0.0,) * bands, std=(1 / 255,) * bands)
@@ -133,6 +137,7 @@ def describe_graph(
         _check_count(request, inputs, 1)
         prepare, categories, task = _prepare(request, inputs[0]), (), "own"
         notes = () if is_whole or (request.mean and request.std) else (_ASSUMED,)
+    prepare = apply_recipe(request, prepare)
     if is_whole:
         notes = (*notes, _NOT_SCALED)
         steps = getattr(prepare.transform, "transforms", [prepare.transform])
@@ -188,7 +193,7 @@ def _prepare_like(
     height, width = inputs[0].shape[-2:]
     side = height if height == width else None
     sized = replace(request, name=name, like=None, device="cpu", size=request.size or side)
-    like = build_skeleton(sized)
+    like = build_skeleton(replace(sized, preprocess=None))
     prepare = like.prepare
     _check_count(request, inputs, len(like.task.arguments(torch.zeros(prepare.nominal_shape))))
     if height is not None and width is not None:

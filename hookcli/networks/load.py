@@ -22,6 +22,7 @@ from hookcli.networks.device import find_device
 from hookcli.networks.inputs import ModelInputs, last_two_axes, list_parameters, read_inputs
 from hookcli.networks.mode import note_switched, set_mode
 from hookcli.networks.modules import copy_taken, note_compiled, unwrap
+from hookcli.networks.recipe_steps import apply_recipe
 from hookcli.networks.scores import load_score, read_aim, score_output
 from hookcli.networks.sources import LIBRARIES, find_model
 from hookcli.networks.task import COLOURS, Aim, find_fixed_size
@@ -281,10 +282,12 @@ def _note_inputs(module: nn.Module, extra: ExtraInputs | None) -> tuple[str, ...
 def _prepare_like(
     request: ModelRequest, name: str, weighted: ModelWithWeights
 ) -> tuple[ModelWithWeights, Preprocessing]:
-    like = build_skeleton(replace(request, name=name, like=None, arguments=(), inputs=()))
+    plain = replace(request, name=name, like=None, arguments=(), inputs=(), preprocess=None)
+    like = build_skeleton(plain)
     if count_outputs(weighted.module) == len(like.categories):
         weighted = replace(weighted, categories=like.categories)
-    return weighted, replace(like.prepare, fixed=find_fixed_size(weighted.module))
+    prepare = replace(like.prepare, fixed=find_fixed_size(weighted.module))
+    return weighted, apply_recipe(request, prepare)
 
 
 def _note_dtype(module: nn.Module, request: ModelRequest) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Preset: TypeAlias = Any  # a transform of torchvision; some have crop_size and resize_size
     MakePreset: TypeAlias = Callable[..., Preset]  # its arguments are the changes
 
-_SCALED = "scaled to 0 to 1"
+SCALED = "scaled to 0 to 1"
 
 
 def make_imagenet(**changes: object) -> Preset:
@@ -60,14 +60,14 @@ def describe_transform(transform: Any) -> str:
 
 
 def _describe(step: Any) -> str:
-    describe = _STEPS.get(type(step).__name__)
+    describe = STEPS.get(type(step).__name__)
     return describe(step) if describe else " ".join(repr(step).split())
 
 
 def _describe_preset(preset: Any) -> str:
     crop = getattr(preset, "crop_size", None)
-    parts = [_resize_text(preset.resize_size, preset), *([_crop_text(crop)] if crop else [])]
-    return ", ".join([*parts, _SCALED, _normalization_text(preset)])
+    parts = [_resize_text(preset.resize_size, preset), *([crop_text(crop)] if crop else [])]
+    return ", ".join([*parts, SCALED, normalization_text(preset.mean, preset.std)])
 
 
 def _describe_resize(step: Any) -> str:
@@ -76,39 +76,43 @@ def _describe_resize(step: Any) -> str:
 
 
 def _resize_text(size: int | Iterable[int], how: Any) -> str:
+    smooth = "" if getattr(how, "antialias", True) else ", without antialiasing"
+    return f"resized to {size_text(size)} ({how.interpolation.value}{smooth})"
+
+
+def size_text(size: int | Iterable[int]) -> str:
     sides = [size] if isinstance(size, int) else list(size)
     one = f"{sides[0]} pixels on the short side"
-    smooth = "" if getattr(how, "antialias", True) else ", without antialiasing"
-    shown = one if len(sides) == 1 else f"{shape_text(sides)} pixels"
-    return f"resized to {shown} ({how.interpolation.value}{smooth})"
+    return one if len(sides) == 1 else f"{shape_text(sides)} pixels"
 
 
-def _crop_text(size: int | Iterable[int]) -> str:
+def crop_text(size: int | Iterable[int]) -> str:
     sides = [size] if isinstance(size, int) else list(size)
     return f"cropped to {shape_text((sides[0], sides[-1]))} in the middle"
 
 
-def _normalization_text(how: Any) -> str:
-    if not any(how.mean) and all(float(each) == 1 for each in how.std):
+def normalization_text(mean: Iterable[Any], std: Iterable[Any]) -> str:
+    subtracted, divided = [float(each) for each in mean], [float(each) for each in std]
+    if not any(subtracted) and all(each == 1 for each in divided):
         return "not normalized"
-    if not any(how.mean) and all(round(float(each) * 255, 6) == 1 for each in how.std):
+    if not any(subtracted) and all(round(each * 255, 6) == 1 for each in divided):
         return "multiplied by 255"
-    return f"mean {_numbers(how.mean)}, standard deviation {_numbers(how.std)}"
+    return f"mean {_numbers(subtracted)}, standard deviation {_numbers(divided)}"
 
 
 def _numbers(values: Iterable[Any]) -> str:
     return " ".join(f"{float(value):.6g}" for value in values)
 
 
-_STEPS: dict[str, Callable[[Any], str]] = {
+STEPS: dict[str, Callable[[Any], str]] = {
     "ImageClassification": _describe_preset,
     "SemanticSegmentation": _describe_preset,
     "VideoClassification": _describe_preset,
-    "ObjectDetection": lambda _: f"{_SCALED}; the model itself resizes and normalizes",
+    "ObjectDetection": lambda _: f"{SCALED}; the model itself resizes and normalizes",
     "OpticalFlow": lambda _: "scaled to -1 to 1",
     "Resize": _describe_resize,
-    "CenterCrop": lambda step: _crop_text(step.size),
-    "ToTensor": lambda _: _SCALED,
-    "MaybeToTensor": lambda _: _SCALED,
-    "Normalize": _normalization_text,
+    "CenterCrop": lambda step: crop_text(step.size),
+    "ToTensor": lambda _: SCALED,
+    "MaybeToTensor": lambda _: SCALED,
+    "Normalize": lambda step: normalization_text(step.mean, step.std),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.networks import tasks
 from hookcli.networks.inputs import last_two_axes
+from hookcli.networks.recipe_steps import Steps
 from hookcli.networks.task import COLOURS, Preprocessing, Task, UnfitPictureError, spread_bands
 from hookcli.outside.foreign import ask, foreign_line
 from hookcli.records.images import Prediction
@@ -107,6 +109,20 @@ class ProcessorTransform:
         if self.flips_colours:
             parts.append("blue first")
         return f"{type(self._processor).__name__}: {', '.join(parts)}"
+
+    def list_steps(self) -> list[Steps]:
+        size, crop = (dict(self._ask(name) or {}).values() for name in ("size", "crop_size"))
+        how: Any = Resampling(int(self._ask("resample") or 0)).name.lower()
+        steps = Steps(
+            size=tuple(int(v) for v in size if v),
+            crop=tuple(int(v) for v in crop if v) if self._ask("do_center_crop") else (),
+            is_like_transformers=True,
+            how=how,
+            divisor=255 if self._ask("do_rescale") else 1,
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+        )
+        return [steps, replace(steps, library="torch")]
 
     def _ask(self, name: str) -> Any:
         return self._changes.get(name, ask(self._processor, name))
@@ -217,6 +233,7 @@ class _Detector(_ProcessorTask, tasks.BoxTask):
 class _Masks(_ProcessorTask):
     word: TaskWord = "segmentation"
     needs_values = True
+    keeps_steps = "its image processor places the boxes that it finds"
 
     def find(self, output: object) -> list[SimpleNamespace] | None:
         names = ("class_queries_logits", "masks_queries_logits")

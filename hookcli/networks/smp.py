@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from hookcli.errors import ModelError, RequestError, UnknownModelError, hint_near
 from hookcli.networks import hub
 from hookcli.networks.build import build_random
+from hookcli.networks.recipe_steps import Steps
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import Preprocessing, Task
 from hookcli.networks.tasks import Segmentation, is_floats
@@ -184,6 +185,13 @@ class _Transform:
             resized = resized[..., :1].repeat(len(self.mean), 2)
         prepared = self.prepare(resized, **self.parameters)
         return torch.from_numpy(np.ascontiguousarray(prepared.transpose(2, 0, 1))).float()
+
+    def list_steps(self) -> list[Steps]:
+        how: Any = self.resample.name.lower()
+        size = (self.short,) * (1 if self.stride else 2)
+        mean, std = tuple(self.mean), tuple(self.std)
+        steps = Steps(size=size, stride=self.stride or 0, how=how, mean=mean, std=std)
+        return [steps, replace(steps, divisor=1)]
 
     def __repr__(self) -> str:
         mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hookcli.errors import RequestError, WeightsError
 from hookcli.networks.presets import make_imagenet
+from hookcli.networks.recipe_steps import apply_recipe
 from hookcli.networks.task import COLOURS, find_fixed_size
 from hookcli.networks.tasks import CLASSIFICATION
 from hookcli.outside.foreign import ask
@@ -194,7 +195,7 @@ class Source:
             plain = replace(request, mean=(0.0,) * bands, std=(1.0,) * bands)
             made = self.prepare_as_trained(plain, module, preset)
         taken = (ask(each, "in_channels") for each in module.modules() if known is None)
-        return replace(
+        made = replace(
             made,
             channels=known,
             fixed=find_fixed_size(module),
@@ -202,6 +203,7 @@ class Source:
             bands=COLOURS if bands == 1 else bands,
             taken=frozenset(each for each in taken if isinstance(each, int)),
         )
+        return apply_recipe(request, made)
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:

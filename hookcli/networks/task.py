@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from hookcli.errors import NoImageError, RequestError
@@ -80,6 +81,7 @@ class Task:
     # whether the shapes inside the model depend on the values of its weights
     needs_values: bool = False
     is_faster_channels_last: bool = False  # in the memory format channels-last
+    keeps_steps: str = ""  # why a recipe cannot change how pictures are prepared, if so
 
     # What a model is given
 
@@ -129,7 +131,8 @@ class Task:
     def normalisation(self, module: nn.Module, transform: object) -> MeanStd:
         for step in [transform, *getattr(transform, "transforms", ())]:
             if hasattr(step, "mean") and hasattr(step, "std"):
-                return [float(v) for v in step.mean], [float(v) for v in step.std]
+                share = ask(step, "divisor", 255) / 255  # of a recipe whose pixels are not scaled
+                return [float(v) * share for v in step.mean], [float(v) * share for v in step.std]
         return [0.0] * 3, [1.0] * 3
 
     # What it returns
@@ -183,10 +186,11 @@ class Preprocessing:
     bands: int = COLOURS  # of the pictures that the transform takes; a grey picture has three
     # if ``channels`` is unknown, those that the network's modules take
     taken: frozenset[int] = frozenset()
+    is_bgr: bool = False  # whether the transform takes pictures with blue in the place of red
 
     @property
     def words(self) -> str:
-        text = describe_transform(self.transform)
+        text = "blue first, " * self.is_bgr + describe_transform(self.transform)
         return f"turned grey, {text}" if self.grey else text
 
     @property
@@ -236,6 +240,8 @@ class Preprocessing:
                 transform = torchvision.transforms.Compose(steps)
         elif self.grey:
             pictures = [picture.convert("L") for picture in pictures]
+        elif self.is_bgr:
+            pictures = [Image.merge("RGB", picture.split()[::-1]) for picture in pictures]
         return self.task.to_pixels(pictures, transform, self.size)
 
     def describe(self, pictures: Pictures, count: int) -> str:

@@ -92,6 +92,7 @@ class Video(Classification):
     word = "video"
     frames = CLIP_FRAMES
     stacked = (1, CLIP_FRAMES)
+    keeps_steps = "a video model prepares the frames of a clip together"
     shares_forward = False
     is_faster_channels_last = False
 
@@ -183,6 +184,7 @@ class Boxes(TypedDict):
 
 class BoxTask(Task):
     word = "detection"
+    keeps_steps = "a detection model resizes by itself"
     needs_values = True
 
     def read(self, found: list[Boxes], categories: Sequence[str], sizes: Sizes = ()) -> Predictions:
@@ -305,6 +307,7 @@ class OpticalFlow(Task):
     word = "optical_flow"
     nominal = (368, 496)
     takes_pair = True
+    keeps_steps = "an optical flow model takes pairs, which keep their ratio"
     stacked = (0, 2)
     takes_any_size = True
     shares_forward = False

@@ -21,6 +21,7 @@ from hookcli.config import (
 )
 from hookcli.edits.grammar import read_edit, read_prune
 from hookcli.errors import OutputError, RequestError
+from hookcli.networks.recipe import read_recipe
 from hookcli.outside import parse
 from hookcli.outside.files import split_key
 from hookcli.outside.flags import list_values
@@ -56,6 +57,7 @@ def check_request(
     request: RunRequest, *, edited_side: Side = "output", with_gradients: bool = False
 ) -> None:
     model = request.model
+    read_recipe(model.preprocess)
     _check_words(request)
     _check_colours(model)
     _check_reading(request.images)
@@ -75,6 +77,7 @@ def check_request(
 
 
 def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
+    _check_recipe(models[0])  # of side A; the recipe of ``against`` applies on top of A's options
     like, layout, provider = (
         next(filter(None, (getattr(each, name) for each in models)), None)
         for name in ("like", "input_layout", "provider")
@@ -338,6 +341,13 @@ def _check_colours(model: ModelRequest) -> None:
         raise RequestError("`mean` and `std` need a number for each band: give both")
     if min(model.bands, default=0) < 0:
         raise RequestError("`bands` are counted from 0")
+
+
+def _check_recipe(model: ModelRequest) -> None:
+    for name in ("resize", "size", "mean", "std", "interpolation"):
+        if model.preprocess is not None and getattr(model, name) is not None:
+            what = f"`preprocess` and `{name}` both say how images are prepared"
+            raise RequestError(what, "say all in `preprocess`, or leave it out")
 
 
 def _check_reading(images: ImageRequest) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _FEW_IMAGES = 8  # this many images need no progress bar
 _FORMS = (
     "model=M weights=B dtype=D mode=M device=D seed=N threads=N channels-last edit=E prune=P "
-    f"image=FILE {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile "
+    f"image=FILE preprocess=R {' '.join(f'{way}[=FILE]' for way in GRAPH_FILES)} compile "
     "batch=N repeat autocast=D"
 )
 # net.py:make, timm:NAME, resnet34
@@ -227,6 +227,8 @@ def _guess_form(word: str) -> str:
         return f"dtype={word}"
     if word in MODES:
         return f"mode={word}"
+    if re.match("(resize|fit|antialias|order|scale|library|crop|mean|std)[:=]", word):
+        return f"preprocess={word}"
     if word.endswith((".ckpt", ".pt", ".pth", ".safetensors")):
         return f"weights={word}"
     return f"model={word}" if _MODEL.fullmatch(word) else ""

@@ -385,12 +385,12 @@ def _attention_text(row: AttentionRow) -> str:
 def _input_text(config: RunConfig, model: ModelInfo) -> str:
     if model.preprocessing == UNPREPARED:
         return "the values of the files as they are"
-    if "not normalized" in model.preprocessing:
+    request = config.run.model
+    if "not normalized" in model.preprocessing and request.preprocess is None:
         grey = "turned grey, " * model.preprocessing.startswith("turned grey")
         return f"{grey}scaled to 0 to 1, and not normalized; other: `size`, `mean`, `std`"
-    request = config.run.model
-    asked = (request.size, request.resize, request.mean, request.std, request.interpolation)
-    if any(value is not None for value in asked):
+    names = ("size", "resize", "mean", "std", "interpolation", "preprocess")
+    if any(getattr(request, name) is not None for name in names):
         return "prepared as the options say, and otherwise as for ImageNet"
     return "prepared as for ImageNet; other: `size`, `mean`, `std`"
 

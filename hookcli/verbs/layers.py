@@ -211,7 +211,9 @@ def layers(
     call: VerbCall,
     model: Annotated[
         ModelRequest,
-        Without("weights seed resize interpolation categories output_key mode like provider"),
+        Without(
+            "weights seed resize interpolation preprocess categories output_key mode like provider"
+        ),
     ],
     request: LayersRequest,
     output: CostPage,

@@ -58,7 +58,12 @@ GUESSES = """\
 2 | inspect resnet18 cat.png --json | --format json
 2 | inspect resnet18 cat.png --gpu | --device cuda
 2 | inspect resnet18 cat.png --imgsz 320 | --size N
-2 | inspect resnet18 cat.png --no-crop | --size 224 --resize 224 cuts nothing off the short side
+2 | inspect resnet18 cat.png --no-crop | --preprocess fit=letterbox, or fit=stretch
+2 | inspect resnet18 cat.png --letterbox | --preprocess fit=letterbox
+2 | compare resnet18 cat.png --bgr | --preprocess order=bgr
+2 | gradients resnet18 cat.png --squash | --preprocess fit=stretch
+2 | inspect resnet18 cat.png --no-antialias | --preprocess antialias=off
+2 | inspect resnet18 cat.png --preprocessing | --preprocess RECIPE
 2 | inspect resnet18 cat.png --random | --weights random
 2 | inspect resnet18 cat.png --colourmap gray | --colormap
 2 | inspect resnet18 cat.png --crop-pct 1 |

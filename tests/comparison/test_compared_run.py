@@ -390,7 +390,7 @@ def test_runs_of_images_of_other_sizes(refused):
     run_of(conv=[3, 4, 5]).write("b")
     assert refused("a", "b") == (
         "nothing could be compared: conv: shapes differ: 1x2 and 1x3",
-        "use the same model and images of the same size in both runs",
+        "use the same model and images of the same size in both runs, or linear layers",
     )
 
 

@@ -158,3 +158,58 @@ def test_another_model_says_how_pictures_are_prepared():
 def test_what_the_file_fixes_cannot_be_requested(options):
     with pytest.raises(RequestError):
         check_graph_request(ModelRequest("net.onnx", **options))
+
+
+@pytest.mark.parametrize(
+    ("shape", "recipe", "words"),
+    [
+        ((1, 3, 96, 96), "fit=letterbox", "fitted into 96x96 pixels on grey (bilinear)"),
+        ((1, 3, 96, 64), "fit=letterbox", "fitted into 96x64 pixels on grey (bilinear)"),
+        ((1, 3, 96, 64), "resize:bicubic", "resized to 96x64 pixels (bicubic)"),
+        ((1, 3, None, None), "fit=stretch,crop=48", "resized to 48x48 pixels (bilinear)"),
+        ((1, 1, 32, 32), "fit=stretch", "turned grey, resized to 32x32 pixels (bilinear)"),
+    ],
+)
+def test_a_file_takes_a_recipe(shape, recipe, words):
+    described = describe(shape, preprocess=recipe)
+    assert described.info.preprocessing.startswith(words)
+    pixels = described.prepare.to_pixels([Image.new("RGB", (50, 80), "white")])
+    assert described.info.input_shape == (1, *pixels.shape)
+
+
+@pytest.mark.parametrize("like", [None, "resnet18"])
+@pytest.mark.parametrize("sides", [(96, 96), (96, 64)])
+def test_a_recipe_applies_to_what_a_file_is_like(like, sides):
+    described = describe((1, 3, *sides), like=like, preprocess="fit=stretch,order=bgr,mean=0,std=1")
+    picture = Image.new("RGB", (50, 80), (255, 102, 0))
+    pixels = described.prepare.to_pixels([picture])
+    assert pixels[:, 0, 0].tolist() == pytest.approx([0, 0.4, 1])
+    assert pixels.shape == (3, *sides)
+
+
+@pytest.mark.parametrize(
+    ("shape", "recipe", "message"),
+    [
+        ((1, 3, 96, 96), "crop=64", "`preprocess`: net.onnx takes 96x96 pixels, not 64x64"),
+        (
+            (1, 3, 96, 64),
+            "fit=crop",
+            "`preprocess`: fit=crop into 96x64 pixels",
+        ),
+        ((1, 5, 96, 96), "scale=1", "`preprocess`: net.onnx takes 5 channels, not colour"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_a_file_is_refused(shape, recipe, message):
+    assert refuse(shape, preprocess=recipe).startswith(message)
+
+
+@pytest.mark.parametrize("recipe", ["mean=0", "std=1", "scale=255"])
+def test_a_recipe_does_not_change_the_values_of_whole_numbers(recipe):
+    message = refuse((1, 3, 8, 8), dtype="uint8", preprocess=recipe)
+    assert message == "'net.onnx' takes uint8, so its pixels are from 0 to 255"
+
+
+def test_whole_numbers_are_resized_by_a_recipe():
+    described = describe((1, 3, 8, 8), dtype="uint8", preprocess="fit=letterbox")
+    pixels = described.prepare.to_pixels([Image.new("RGB", (50, 100), "white")])
+    assert pixels[0, 0].tolist() == [114.0] * 2 + [255.0] * 4 + [114.0] * 2

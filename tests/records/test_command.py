@@ -43,6 +43,7 @@ MODEL = ModelRequest(
     mean=(0.1, 0.2, 0.3),
     std=(1.0, 2.0, 3.0),
     interpolation="bicubic",
+    preprocess="fit=stretch,order=bgr",
     arguments=(("width", "2"),),
 )
 RUN = RunRequest(
@@ -58,8 +59,8 @@ RUN = RunRequest(
 RUN_WORDS = (
     "net a.png ./-b.png --layers conv --layers fc --weights random --seed 3 --device cpu "
     "--dtype float16 --size 64 --resize 72 --mean 0.1,0.2,0.3 --std 1.0,2.0,3.0 "
-    "--interpolation bicubic --model-arg width=2 --no-recursive -0 --pair c.png --clip "
-    "--exclude conv[1] --edit conv:zero --prune fc=0.5"
+    "--interpolation bicubic --preprocess fit=stretch,order=bgr --model-arg width=2 "
+    "--no-recursive -0 --pair c.png --clip --exclude conv[1] --edit conv:zero --prune fc=0.5"
 )
 
 
