@@ -36,19 +36,12 @@ _LOOK = Look(
         "rel L2": lambda row: figure_text(row.rel_l2) if row.is_finite else "not finite",
         "own L2": lambda row: figure_text(row.own_rel_l2),
         "weights L2": lambda row: figure_text(row.weight_rel_l2),
-        "median channel": lambda row: figure_text(row.channel_median),
-        "worst channel": lambda row: _channel_text(row.channel_worst, row.worst_channel),
+        "channels: median, worst": lambda row: _channels_text(row),  # noqa: PLW0108  is defined below
     },
     words=("layer", "type"),
     fold=("layer",),
-    drop=("type", "median channel", "weights L2", "worst channel", "agreement", "divergence"),
+    drop=("type", "weights L2", "channels: median, worst", "divergence", "agreement"),
 )
-_SCHEMES = {
-    "float16": "as float16, without a scale",
-    "bfloat16": "as bfloat16, without a scale",
-    "int8": "to whole numbers up to 127 times a scale, symmetric",
-    "float8_e4m3": "as float8 (4 bits of exponent, up to 448) times a scale, symmetric",
-}
 _MOST_NAMED = 8
 _AUTOCAST = """\
 import torch
@@ -144,7 +137,7 @@ class SensitivityOutcome(UnwrittenOutcome):
             yield f"the first {self.top} of {len(rows)} layers; all of them: `rows`"
         yield weights_text(self.result.model)
         images = count(len(self.result.images), "image")
-        yield f"each layer alone, over {images}: {_scheme_text(style)}"
+        yield f"each layer alone, over {images}, in {style.to}: {_scheme_text(style)}"
         if kept is not None and kept.modules:
             more = and_more(len(kept.modules) - _MOST_NAMED)
             yield f"leave alone: {', '.join(kept.modules[:_MOST_NAMED])}{more}"
@@ -156,35 +149,32 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{int(1e4 * share) / 100:g} %"  # only all is 100 %
 
 
-def _channel_text(error: float | None, channel: int | None) -> str:
-    return "" if error is None else f"{figure_text(error)} ({channel})"
+def _channels_text(row: SensitivityRow) -> str:
+    if row.channel_worst is None:
+        return ""
+    worst = f"{figure_text(row.channel_worst)} ({row.worst_channel})"
+    return f"{figure_text(row.channel_median)}, {worst}"
 
 
 def _loss_text(loss: AnswerLoss) -> str:
-    parts = [] if loss.agreement is None else [f"answers agree to {_percent(loss.agreement)}"]
-    parts += [] if loss.divergence is None else [f"KL {figure_text(loss.divergence)}"]
-    parts += (
-        [] if loss.rel_l2 is None else [f"relative L2 of the output {figure_text(loss.rel_l2)}"]
-    )
-    return ", ".join(parts if loss.is_finite else [*parts, "the output is not finite"])
+    agreement = "" if loss.agreement is None else f"answers agree to {_percent(loss.agreement)}"
+    divergence = "" if loss.divergence is None else f"KL {figure_text(loss.divergence)}"
+    apart = "" if loss.rel_l2 is None else f"rel L2 {figure_text(loss.rel_l2)}"
+    finite = "" if loss.is_finite else "the output is not finite"
+    return ", ".join(filter(None, (agreement, divergence, apart, finite)))
 
 
 def _scheme_text(style: RoundingStyle) -> str:
-    parts = []
-    has_scale = style.to in ("int8", "float8_e4m3")
-    if style.what != "outputs":
-        each = "one for each weight" if style.per_tensor else "one for each output channel"
-        parts.append(f"weights {each}" if has_scale else "weights")
-    if style.what != "weights":
-        top = (
-            "the largest magnitude"
-            if style.percentile is None
-            else f"percentile {style.percentile:g}"
-        )
-        parts.append(
-            f"outputs one for each tensor, by {top} over the images" if has_scale else "outputs"
-        )
-    return f"rounded {_SCHEMES[style.to]}: {', '.join(parts)}"
+    if style.to not in ("int8", "float8_e4m3"):
+        return "weights and outputs" if style.what == "both" else style.what
+    p = style.percentile
+    top = "largest magnitude" if p is None else f"percentile {p:g} of magnitudes"
+    scales = {
+        "weights": "each weight" if style.per_tensor else "each output channel of a weight",
+        "outputs": f"each output tensor, by its {top}",
+    }
+    chosen = (text for what, text in scales.items() if style.what in (what, "both"))
+    return f"symmetric, with a scale for {', and one for '.join(chosen)}"
 
 
 @verb(*TABLES)
