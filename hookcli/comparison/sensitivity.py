@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4 << 30  # of prepared images, and of as many outputs
 _OWN_WEIGHTS = ("weight", "in_proj_weight", "weight_ih_l0")
 _NO_WEIGHT = "it has no weight of two or more axes to round"
-_SILENT = "it ran, but returned no floating-point numbers to round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,6 @@ class Sensitivity:
     rows: tuple[SensitivityRow, ...]  # the most sensitive layer first
     rounded: AnswerLoss  # with all layers rounded
     kept: KeptList | None
-    passes: int
 
     @property
     def exit_code(self) -> int:
@@ -130,7 +128,6 @@ def measure_sensitivity(
         rows,
         rounded,
         kept,
-        passes.done,
     )
 
 
@@ -170,9 +167,9 @@ class _Images:
             total += image.pixels.nbytes
             if total > _MOST_BYTES:
                 raise RequestError(
-                    f"{len(model.sources)} images are too much for memory: each takes "
-                    f"{image.pixels.nbytes / 1e6:.1f} MB, and {_MOST_BYTES >> 30} GB are the most",
-                    "some hundred images rank layers well: choose fewer",
+                    f"{len(model.sources)} images of this size take more than "
+                    f"{_MOST_BYTES >> 30} GB of memory",
+                    "some hundred images rank layers well",
                 )
         require_image(self.keys, (*model.skipped, *self.skipped))
 
@@ -228,7 +225,8 @@ def _choose_layers(
         wanted = [*dict.fromkeys(_find_caller(path, called) for path in owners)]
         inside = {path for path in wanted if any(path.startswith(f"{o}.") for o in wanted if o)}
         wanted = [path for path in known if path and path in wanted and path not in inside]
-    reasons = {path: _find_reason(path, modules, style, trial) for path in wanted}
+        wanted += [path for path in owners if not _find_caller(path, called)]
+    reasons = {path: _find_reason(model, known[path], style, trial) for path in wanted}
     chosen = [known[path] for path in wanted if not reasons[path]]
     if not chosen:
         why = next(iter(reasons.values()), _NO_WEIGHT)
@@ -236,11 +234,7 @@ def _choose_layers(
             f"there is nothing to round: {why}", "`hookcli.layers(MODEL)` shows what runs"
         )
     _refuse_nested([layer.module_path for layer in chosen])
-    explain = model.runner.explain_uncalled
-    uncalled = [
-        Uncalled(known[path], why or explain(known[path])) for path, why in reasons.items() if why
-    ]
-    return chosen, uncalled
+    return chosen, [Uncalled(known[path], why) for path, why in reasons.items() if why]
 
 
 def _is_fixed_norm(module: nn.Module | None) -> bool:
@@ -260,18 +254,14 @@ def _find_caller(path: str, called: dict[str, str]) -> str:
     return path
 
 
-def _find_reason(
-    path: str,
-    modules: dict[str, nn.Module],
-    style: RoundingStyle,
-    trial: _Trial,
-) -> str:
-    if path not in trial.called:
-        return "the model did not call it"
-    if path not in trial.speaking:
-        return _SILENT
-    module = modules.get(path)
-    has_weights = module is not None and bool(list_weights(module, path))
+def _find_reason(model: EagerModel, layer: LayerInfo, style: RoundingStyle, trial: _Trial) -> str:
+    """Return why a layer cannot be rounded; "" if it can."""
+    if layer.module_path not in trial.called:
+        return model.runner.explain_uncalled(layer)
+    if layer.module_path not in trial.speaking:
+        return "it ran, but returned no floating-point numbers to round"
+    module = find_modules(model.runner.module).get(layer.module_path)
+    has_weights = module is not None and bool(list_weights(module, layer.label))
     return _NO_WEIGHT if style.what == "weights" and not has_weights else ""
 
 
@@ -334,7 +324,6 @@ class _Passes:
     layers: Sequence[LayerInfo]
     pass_done: Callable[[], None]
     norms: Mapping[str, LayerInfo]  # the BatchNorm into whose output a layer is merged, by path
-    done: int = 0
     outputs: list[object] = field(default_factory=list)  # of the model as it is, by image
     ranges: dict[_Key, Range] = field(default_factory=dict)
 
@@ -351,7 +340,7 @@ class _Passes:
         ends = [*map(self._end_of, self.layers)]
         self.outputs = [*self._run(partial(observe, self.model.runner.module, ends, see))]
         if self.images.batch_size > 1 and len(self.outputs) != len(self.images.pixels):
-            self.images.batch_size, self.done = 1, 0
+            self.images.batch_size = 1
             self.ranges.clear()
             self.outputs = [*self._run(partial(observe, self.model.runner.module, ends, see))]
         for key, output in zip(self.images.keys, self.outputs, strict=True):
@@ -477,7 +466,6 @@ class _Passes:
             if rows > 1 and not has_rows(output, rows):
                 return
             yield from [output] if rows == 1 else [row_of(output, row) for row in range(rows)]
-        self.done += 1
         self.pass_done()
 
     def _compare(self, outputs: Iterator[object]) -> AnswerLoss:
