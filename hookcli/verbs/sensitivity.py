@@ -187,6 +187,7 @@ def sensitivity(
         Flag(
             "--nodes-of FILE.onnx",
             "Also name the nodes of this export that compute the layers to leave alone.",
+            needs="--keep|--reach",
             panel="Output",
         ),
     ] = None,

@@ -299,7 +299,7 @@ CASES = [
     Case("--keep 50%", "stdout", of="sensitivity"),
     Case("--reach rel-l2<=1e-9", "code", of="sensitivity"),
     Case("--batch-size 1", "stdout", of="sensitivity", base="--keep 50%"),
-    Case("--nodes-of net.py", refused="takes an ONNX file"),
+    Case("--nodes-of net.py", base="--keep 50%", refused="takes an ONNX file"),
     Case("--top 1", "stdout", base="--format table", of="sensitivity"),
     Case("--top 1", "stdout", base="--format table", of="ablate"),
     Case("--top 1", "stdout", base="--format table --layers conv,relu", of="compare"),
