@@ -151,7 +151,7 @@ def _run_batch(settings: ForwardSettings, batch: Batch) -> BatchResult:
     result = collector.result()
     unsteady: list[str] = []
     if batch.is_first and isinstance(runner, EagerRunner):
-        unsteady = find_unsteady(runner, again, collector, result.records)
+        unsteady = find_unsteady(runner, again, collector, result.records, outcome.output)
     return replace(
         result,
         called=outcome.called,

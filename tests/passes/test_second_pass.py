@@ -63,6 +63,14 @@ def test_the_first_call_with_another_result_is_found(fault):
     )
 
 
+def test_an_output_that_no_chosen_layer_shows_is_found():
+    net = Between(lambda x: functional.dropout(x, training=True))
+    found = hookcli.inspect(net, PIXELS, layers=next(net.named_children())[0], grids="none")
+    (finding,) = (each for each in found.findings if each.rule == "not-deterministic")
+    assert finding.layer == "(model)"
+    assert finding.sentence.startswith("(model) gave another result when the first image ran again")
+
+
 def test_values_that_only_change_places_are_found():
     """All figures are the same; the sketch is not."""
     rolled = []
