@@ -25,7 +25,7 @@ from hookcli.distance.metrics import measure_arrays
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.change import Change, change
 from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.nested import list_not_finite, map_tensors, named_tensors
+from hookcli.hooks.nested import list_not_finite, map_tensors, named_tensors, tensors_in
 from hookcli.hooks.observe import observe
 from hookcli.hooks.watch import watch
 from hookcli.images.fit import require_image, skip_failing
@@ -104,6 +104,7 @@ def measure_sensitivity(
     images = _Images(model, style.batch_size)
     images.prepare()
     trial = _Trial.of(model, images.pixels[0])
+    _check_memory(2 * trial.output_bytes * len(images.pixels))
     layers, uncalled = _choose_layers(model, style, trial, all_weights=all_weights)
     if len(layers) == 1 and (style.keep, style.reach) != (None, None):
         raise RequestError(f"{layers[0].label} is the only layer to round, so no list is needed")
@@ -165,12 +166,7 @@ class _Images:
                 self.keys.append(image.key)
                 self.pixels.append(image.pixels[None])
             total += image.pixels.nbytes
-            if total > _MOST_BYTES:
-                raise RequestError(
-                    f"{len(model.sources)} images of this size take more than "
-                    f"{_MOST_BYTES >> 30} GB of memory",
-                    "some hundred images rank layers well",
-                )
+            _check_memory(total)
         require_image(self.keys, (*model.skipped, *self.skipped))
 
     def batches(self) -> Iterator[Tensor]:
@@ -178,6 +174,13 @@ class _Images:
         for _, same in itertools.groupby(self.pixels, lambda each: each.shape):
             alike = [*same]
             yield from (torch.cat(alike[i : i + size]) for i in range(0, len(alike), size))
+
+
+def _check_memory(taken: int) -> None:
+    if taken > _MOST_BYTES:
+        most = f"{_MOST_BYTES >> 30} GB of memory"
+        hint = "some hundred images rank layers well; or use a smaller `size`"
+        raise RequestError(f"so many images, or their outputs, take more than {most}", hint)
 
 
 def _call(model: EagerModel, pixels: Tensor) -> object:
@@ -192,6 +195,7 @@ class _Trial:
     called: dict[str, str] = field(default_factory=dict)  # as in ``observe``
     speaking: set[str] = field(default_factory=set)  # layers that return floating-point numbers
     norms: dict[str, LayerInfo] = field(default_factory=dict)  # by the path of the layer before
+    output_bytes: int = 0
 
     @classmethod
     def of(cls, model: EagerModel, pixels: Tensor) -> _Trial:
@@ -210,7 +214,8 @@ class _Trial:
         every = (*list_watchable(module), *model.runner.layers)
         layers = [*{each.module_path: each for each in every}.values()]
         with observe(module, layers, see, "both", called=trial.called):
-            _call(model, pixels)
+            output = _call(model, pixels)
+        trial.output_bytes = sum(each.nbytes for each in tensors_in(output))
         return trial
 
 
@@ -482,7 +487,7 @@ class _Passes:
         answer = compare_answers(self.model.loaded, exact, rounded)
         share = None if answer is None or answer.kind == "output" else answer.share
         divergence = answer.distance if answer and answer.kind == "top class" else None
-        ones, twos = ([each for _, each in named_tensors(out)] for out in (exact, rounded))
+        ones, twos = (tensors_in(each) for each in (exact, rounded))
         worst, is_finite = None, not list_not_finite(rounded)
         if is_finite and [each.shape for each in ones] == [
             each.shape for each in twos

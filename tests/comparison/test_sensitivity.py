@@ -200,6 +200,14 @@ def test_a_model_that_takes_one_image_at_a_time_is_given_one():
     assert len(sensitivity("OneAtATime").result.images) == 5
 
 
+@pytest.mark.parametrize("most", [100, 5 * 3 * 12 * 12 * 4])
+def test_images_and_outputs_that_fill_the_memory_are_refused(run, monkeypatch, most):
+    monkeypatch.setattr("hookcli.comparison.sensitivity._MOST_BYTES", most)
+    ended = run("sensitivity", "nets.py:Features", *FILES, "--device", "cpu", "--to", "int8")
+    assert ended.code == 2
+    assert "so many images, or their outputs, take more than" in ended.err
+
+
 def test_the_model_is_as_it_was_afterwards(nets):
     net = nets["Net"]().eval()
     before = copy.deepcopy(net.state_dict())
