@@ -282,37 +282,24 @@ def _refuse_nested(paths: Sequence[str]) -> None:
 
 @dataclass(slots=True)
 class _OwnError:
-    """How far rounding a layer moves its own outputs, in all and for each channel."""
+    """Sums of squares over all images: of how far a layer's outputs move, and of the outputs."""
 
-    difference: float = 0.0  # sums of squares, here and of each channel (C,)
-    size: float = 0.0
-    channels: tuple[Tensor, Tensor] | None = None
-    misplaced: bool = False  # whether a rounded value is not finite
+    whole: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
+    channels: Tensor = field(default_factory=lambda: torch.zeros(2, 0))  # (2, C)
 
     def add(self, exact: Tensor, rounded: Tensor, axis: int | None) -> None:
-        one, two = exact.double(), rounded.double()
-        self.misplaced |= bool((one.isfinite() & ~two.isfinite()).any())
-        apart, sizes = (two - one).square(), one.square()
-        self.difference += float(apart.sum())
-        self.size += float(sizes.sum())
-        if axis is None:
-            return
-        axes = [each for each in range(one.dim()) if each != axis]
-        sums = tuple(each.sum(axes) if axes else each for each in (apart, sizes))
-        if self.channels is None:
-            self.channels = (sums[0], sums[1])
-        elif self.channels[0].shape == sums[0].shape:
-            self.channels = (self.channels[0] + sums[0], self.channels[1] + sums[1])
-
-    @property
-    def rel_l2(self) -> float | None:
-        return None if self.misplaced else _ratio(self.difference, self.size)
+        one, two = exact.cpu().double(), rounded.cpu().double()
+        squares = torch.stack([two - one, one]).square()
+        self.whole += squares.flatten(1).sum(1)
+        if axis is not None:
+            sums = squares.movedim(axis + 1, 1).flatten(2).sum(2)
+            if not self.channels.numel():
+                self.channels = sums
+            elif self.channels.shape == sums.shape:  # else another call has other channels
+                self.channels = self.channels + sums
 
     def list_channels(self) -> tuple[float | None, ...]:
-        if self.channels is None:
-            return ()
-        pairs = zip(*(each.tolist() for each in self.channels), strict=True)
-        return tuple(_ratio(difference, size) for difference, size in pairs)
+        return tuple(_ratio(*pair) for pair in self.channels.T.tolist())
 
 
 def _ratio(difference: float, size: float) -> float | None:
@@ -374,7 +361,7 @@ class _Passes:
             divergence=loss.divergence,
             rel_l2=loss.rel_l2,
             is_finite=loss.is_finite,
-            own_rel_l2=error.rel_l2,
+            own_rel_l2=_ratio(*error.whole.tolist()),
             weight_rel_l2=None if weights is None else weights.error(),
             channel_median=known[len(known) // 2][0] if known else None,
             channel_worst=known[-1][0] if known else None,
