@@ -30,10 +30,8 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
         return
     first = skipped[0] if skipped else SkippedImage("", "no image was given")
     more = and_more(len(skipped) - 1, " (and {} more)")
-    raise NoImageError(
-        f"no image can be used: {first.file!r} {first.reason}{more}",
-        "give one or more image files, for example photo.jpg",
-    )
+    hint = "give one or more image files, for example photo.jpg"
+    raise NoImageError(f"no image can be used: {first.file!r} {first.reason}{more}", hint)
 
 
 @dataclass(frozen=True, slots=True)

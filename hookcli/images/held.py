@@ -37,10 +37,8 @@ def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
     if isinstance(thing, np.ndarray):
         thing = Image.fromarray(_to_bytes(thing))
     if not isinstance(thing, Image.Image):
-        raise RequestError(
-            f"`images` cannot be a {type(thing).__name__}",
-            "give files, pictures of Pillow, arrays (H, W, 3) or tensors (N, C, H, W)",
-        )
+        hint = "give files, pictures of Pillow, arrays (H, W, 3) or tensors (N, C, H, W)"
+        raise RequestError(f"`images` cannot be a {type(thing).__name__}", hint)
     stream, kind = io.BytesIO(), "TIFF" if thing.mode in _AS_TIFF else "PNG"
     try:
         thing = ImageOps.exif_transpose(thing)

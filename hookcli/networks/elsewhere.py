@@ -125,24 +125,18 @@ def _explain_file(name: str) -> RequestError:
     if kind == UNKNOWN:
         return RequestError(f"{name!r} is a file without a model", _NAMES)
     if kind == WEIGHTS:
-        return RequestError(
-            f"{name!r} holds weights, and no module to put hooks into",
-            f"name the model, and load the file with `weights={name!r}`",
-        )
+        hint = f"name the model, and load the file with `weights={name!r}`"
+        return RequestError(f"{name!r} holds weights, and no module to put hooks into", hint)
     if kind.model:
         return _explain_code(
             f"{name!r} holds {kind.what}, and loading it would run its code",
             f"import torch; make = lambda: {kind.model}",
         )
     if kind.state:
-        return RequestError(
-            f"{name!r} holds {kind.what}, and no module to put hooks into",
-            f"{save_line(file, kind.state)}; then `weights={weights_name(file)!r}`",
-        )
-    return RequestError(
-        f"{name!r} holds {kind.what}, and a PyTorch model is needed here",
-        "name the code that it was made from: FILE.py:FUNCTION",
-    )
+        hint = f"{save_line(file, kind.state)}; then `weights={weights_name(file)!r}`"
+        return RequestError(f"{name!r} holds {kind.what}, and no module to put hooks into", hint)
+    hint = "name the code that it was made from: FILE.py:FUNCTION"
+    return RequestError(f"{name!r} holds {kind.what}, and a PyTorch model is needed here", hint)
 
 
 def _explain_code(message: str, code: str) -> RequestError:

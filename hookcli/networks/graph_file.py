@@ -66,10 +66,8 @@ class GraphInput:
         is_last = channels in _CHANNELS and height not in _CHANNELS
         is_first = height in _CHANNELS and channels not in _CHANNELS
         if (is_last and axis != 1) if asked == "NCHW" else (asked and is_first and axis != 3):
-            raise RequestError(
-                f"the shape of the file's input shows that it is not {asked}",
-                f"leave out `input_layout={asked!r}`",
-            )
+            hint = f"leave out `input_layout={asked!r}`"
+            raise RequestError(f"the shape of the file's input shows that it is not {asked}", hint)
         if asked == "NHWC" if asked else is_last if axis is None else axis == 3:
             return replace(self, shape=(count, channels, height, width), is_nhwc=True)
         return self
@@ -90,10 +88,8 @@ def check_graph_request(request: ModelRequest) -> None:
     default = DEFAULTS.run.model
     for name in ("weights", "seed", "dtype", "mode", "arguments", "inputs_as"):
         if getattr(request, name) != getattr(default, name):
-            raise RequestError(
-                f"`{name}` does not apply to {request.name!r}: the file fixes it",
-                f"leave out `{name}`, or name the PyTorch model",
-            )
+            what = f"`{name}` does not apply to {request.name!r}: the file fixes it"
+            raise RequestError(what, f"leave out `{name}`, or name the PyTorch model")
     if request.device not in ("auto", "cpu"):
         raise RequestError(
             f"`device` does not apply to {request.name!r}",
@@ -115,10 +111,8 @@ def describe_graph(
         extra = extra.as_tensors()
     if not inputs or inputs[0].dtype not in (*_FLOATS, *_WHOLE):
         kind = (inputs[0].dtype or "something other than a tensor") if inputs else "nothing"
-        raise RequestError(
-            f"{request.name!r} takes {kind}, which pixels cannot be",
-            f"export the model for one of: {', '.join((*_FLOATS, *_WHOLE))}",
-        )
+        hint = f"export the model for one of: {', '.join((*_FLOATS, *_WHOLE))}"
+        raise RequestError(f"{request.name!r} takes {kind}, which pixels cannot be", hint)
     _check_picture(request, inputs[0].shape)
     is_whole, notes = inputs[0].dtype in _WHOLE, tuple[str, ...]()
     if is_whole:
@@ -215,10 +209,8 @@ def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None
         taken = f"the shape {text}" if shape else "an input of unknown shape"
         raise RequestError(f"{request.name!r} takes {taken}, and a picture is 1xCxHxW", _LIKE)
     if shape[0] not in (None, 1):
-        raise RequestError(
-            f"{request.name!r} takes {shape[0]} pictures at once, not one",
-            "export the model for one picture, or with a free batch axis",
-        )
+        hint = "export the model for one picture, or with a free batch axis"
+        raise RequestError(f"{request.name!r} takes {shape[0]} pictures at once, not one", hint)
     if max(length or 0 for length in shape[-2:]) > LARGEST_SIDE:
         raise RequestError(
             f"{request.name!r} takes {text}, and a picture has at most {LARGEST_SIDE} pixels a side"
@@ -329,10 +321,8 @@ def _check_external(file: Path, tensor: Any) -> None:
     name = found.location
     data = (file.parent / name).resolve()
     if not data.is_relative_to(file.parent.resolve()):
-        raise ModelError(
-            f"{str(file)!r} has weights outside its folder, in {name!r}",
-            "move them into the folder of the file",
-        )
+        hint = "move them into the folder of the file"
+        raise ModelError(f"{str(file)!r} has weights outside its folder, in {name!r}", hint)
     if not data.is_file():
         raise ModelError(f"the weights of {str(file)!r} are missing: {name!r}", "copy both files")
     if (found.offset or 0) + (found.length or 0) > data.stat().st_size:

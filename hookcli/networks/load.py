@@ -315,10 +315,8 @@ def _note_count(module: nn.Module, names: Sequence[str]) -> str:
 
 def _move(module: nn.Module, request: ModelRequest, device: torch.device, source: Source) -> None:
     if any(parameter.is_meta for parameter in module.parameters()):
-        raise ModelError(
-            f"{request.name} has parameters on the meta device, which have no values",
-            "give it values; for shapes alone: `hookcli.layers(MODEL)`",
-        )
+        what = f"{request.name} has parameters on the meta device, which have no values"
+        raise ModelError(what, "give it values; for shapes alone: `hookcli.layers(MODEL)`")
     try:
         set_mode(module, request.mode)
         module.to(device)

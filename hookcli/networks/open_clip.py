@@ -173,7 +173,5 @@ def _download(library: Any, model: str, tag: str) -> Path:
         with hub.quiet(), hub.connection_errors(), connection_timeout():
             return Path(library.download_pretrained(library.get_pretrained_cfg(model, tag)))
     except RuntimeError as error:
-        raise WeightsError(
-            f"the download of open_clip's {model}/{tag} is damaged: {first_line(error)}",
-            "try again",
-        ) from error
+        what = f"the download of open_clip's {model}/{tag} is damaged: {first_line(error)}"
+        raise WeightsError(what, "try again") from error

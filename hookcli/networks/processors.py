@@ -163,10 +163,8 @@ class _ProcessorTask(Task):
             changes = resize_fields(own, request.size, request.size, request.resize)
         elif request.resize is not None:
             if not ask(own, "do_center_crop"):
-                raise RequestError(
-                    f"{type(own).__name__} does not crop: `resize` is the short side before that",
-                    "use `size`",
-                )
+                what = f"{type(own).__name__} does not crop: `resize` is the short side before that"
+                raise RequestError(what, "use `size`")
             changes["size"] = {"shortest_edge": request.resize}
         for name, value in (("image_mean", request.mean), ("image_std", request.std)):
             if value is not None:

@@ -103,10 +103,8 @@ class Smp(hub.FileSource):
         timm_name = encoder.removeprefix("tu-")
         is_timms = timm_name != encoder and (":" in encoder or is_timm_name(timm_name))
         if encoder not in encoders and not is_timms:
-            raise RequestError(
-                f"segmentation_models_pytorch has no encoder {encoder!r}",
-                hint_near(encoder, encoders, f"write {cls.prefix}{arch}/resnet34"),
-            )
+            hint = hint_near(encoder, encoders, f"write {cls.prefix}{arch}/resnet34")
+            raise RequestError(f"segmentation_models_pytorch has no encoder {encoder!r}", hint)
         return cls(name, partial(_build, smp, arch, encoder_name=encoder), encoder=encoder)
 
     @property
@@ -209,10 +207,8 @@ class _Transform:
 def _check_size(request: ModelRequest, stride: int) -> None:
     size = request.size or 0
     if request.resize is not None:
-        raise RequestError(
-            "`size` resizes both sides of a picture, so that no `resize` comes before it",
-            "give one of the two",
-        )
+        what = "`size` resizes both sides of a picture, so that no `resize` comes before it"
+        raise RequestError(what, "give one of the two")
     if size % stride:
         near = max(1, round(size / stride)) * stride
         raise RequestError(

@@ -126,10 +126,8 @@ class Source:
 
         If a download is needed and fails, this raises one of the errors in ``UNREACHABLE``.
         """
-        raise WeightsError(
-            f"{request.name} has no known pretrained weights",
-            "let its own code load them, or pass a file: `weights=FILE`",
-        )
+        hint = "let its own code load them, or pass a file: `weights=FILE`"
+        raise WeightsError(f"{request.name} has no known pretrained weights", hint)
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights | None:
         """Return the user's model with the weights from its code; None for a library's model."""

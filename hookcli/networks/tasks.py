@@ -253,10 +253,8 @@ class Detection(BoxTask):
 
     def check_mode(self, name: str, module: nn.Module) -> None:
         if module.training:
-            raise RequestError(
-                f"{name} needs labelled boxes in training mode, to compute its losses",
-                "`model.mode='eval'`",
-            )
+            what = f"{name} needs labelled boxes in training mode, to compute its losses"
+            raise RequestError(what, "`model.mode='eval'`")
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
         inside: Any = module.transform
@@ -315,10 +313,8 @@ class OpticalFlow(Task):
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         for name in ("resize", "mean", "std", "interpolation"):
             if getattr(request, name) is not None:
-                raise RequestError(
-                    f"`{name}` does nothing to an optical flow model",
-                    "leave it out; `size=N` can be set",
-                )
+                hint = "leave it out; `size=N` can be set"
+                raise RequestError(f"`{name}` does nothing to an optical flow model", hint)
         return Preprocessing(self, make(), size=request.size)
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:

@@ -151,10 +151,8 @@ class Transformers(hub.FileSource):
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         found = self.find_weights()
         if self.files is None or not found:
-            raise WeightsError(
-                f"{self.name} has no weights, as .safetensors or .bin",
-                "use `weights='random'`, or a file: `weights=FILE`",
-            )
+            hint = "use `weights='random'`, or a file: `weights=FILE`"
+            raise WeightsError(f"{self.name} has no weights, as .safetensors or .bin", hint)
         if found[0].with_name("adapter_config.json").exists():
             hint = "merge it into the weights: model.merge_and_unload()"
             raise WeightsError(f"{self.name} has an adapter, which is not loaded here", hint)
@@ -251,10 +249,8 @@ def _with_fields(config: Any, fields: Mapping[str, object]) -> Any:
     known = config.to_dict()
     for key in given:
         if key not in known and not hasattr(config, key):
-            raise RequestError(
-                f"{type(config).__name__} has no field {key!r}",
-                hint_near(key, known, f"its fields: {', '.join(sorted(known)[:8])}, …"),
-            )
+            hint = hint_near(key, known, f"its fields: {', '.join(sorted(known)[:8])}, …")
+            raise RequestError(f"{type(config).__name__} has no field {key!r}", hint)
     derived = set[str]()
     if "num_labels" in given:
         derived |= {"id2label", "label2id"}
@@ -305,14 +301,10 @@ def _read_config(transformers: Any, name: str, files: hub.Files) -> Any:
         raise ModelError(f"{name}: config.json names no model_type, as transformers needs")
     if kind not in transformers.CONFIG_MAPPING:
         if "auto_map" in content:
-            raise RequestError(
-                f"{name} needs code of its repository (trust_remote_code), which is not run here",
-                "read that code; then FILE.py:FUNCTION can make the model",
-            )
-        raise RequestError(
-            f"transformers {transformers.__version__} has no models of the type {kind!r}",
-            "a later version may have them: pip install -U transformers",
-        )
+            what = f"{name} needs code of its repository (trust_remote_code), which is not run here"
+            raise RequestError(what, "read that code; then FILE.py:FUNCTION can make the model")
+        what = f"transformers {transformers.__version__} has no models of the type {kind!r}"
+        raise RequestError(what, "a later version may have them: pip install -U transformers")
     if used := [key for key in _UNSUPPORTED if content.get(key)]:
         hint = "name a model whose weights are plain floats, under their usual names"
         raise ModelError(f"{name}: config.json has {used[0]}, which is not supported here", hint)
@@ -347,10 +339,8 @@ def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, 
     if reads is None and (ask(config, "num_frames") or ask(config, "tubelet_size")):
         reads = "video"
     if reads is not None:
-        raise RequestError(
-            f"{name} takes {reads}, and images are all that can be shown to a model here",
-            "choose a vision model",
-        )
+        what = f"{name} takes {reads}, and images are all that can be shown to a model here"
+        raise RequestError(what, "choose a vision model")
     return kind, config, config
 
 
@@ -395,10 +385,8 @@ def import_transformers(name: str) -> Any:
     version = transformers.__version__
     if tuple(map(int, version.split(".")[:2])) < _LEAST:
         least = ".".join(map(str, _LEAST))
-        raise RequestError(
-            f"{name} needs transformers {least} or later, and {version} is installed",
-            "pip install -U transformers",
-        )
+        what = f"{name} needs transformers {least} or later, and {version} is installed"
+        raise RequestError(what, "pip install -U transformers")
     return transformers
 
 

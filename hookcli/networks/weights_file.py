@@ -172,10 +172,8 @@ def _unwrap_other(file: Path, content: object) -> object:
     if isinstance(content, dict) and len(_bare_names(content)) >= most:
         return content
     if len(sizes) > 1:
-        raise WeightsError(
-            f"{file} holds several sets of weights: {', '.join(map(repr, sizes))}",
-            "choose one of them: `weights='FILE:KEY'`",
-        )
+        what = f"{file} holds several sets of weights: {', '.join(map(repr, sizes))}"
+        raise WeightsError(what, "choose one of them: `weights='FILE:KEY'`")
     return next((_find_part(content, key) for key in sizes), content)
 
 
@@ -230,10 +228,8 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
     elif tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         form = "quantized" if tensor.is_quantized else "meta" if tensor.is_meta else "nested"
     if form != "strided":
-        raise WeightsError(
-            f"{file} holds tensors that are not dense: {_clip(key)} is {form}",
-            "save dense ones with values: tensor.dequantize() or tensor.to_dense()",
-        )
+        hint = "save dense ones with values: tensor.dequantize() or tensor.to_dense()"
+        raise WeightsError(f"{file} holds tensors that are not dense: {_clip(key)} is {form}", hint)
     room = Tensor.untyped_storage(tensor).nbytes() // tensor.itemsize
     room = max(0, room - int(Tensor.storage_offset(tensor)))
     if Tensor.numel(tensor) > room:

@@ -77,10 +77,8 @@ def to_location(name: str | Path) -> Location:
         raise RequestError(f"{name!r} is no URL: {error}") from error
     user = parts.username if parts.scheme.startswith("http") else None  # a token, on web servers
     if parts.password or user or any(map(is_secret, parse_qs(parts.query))):
-        raise RequestError(
-            f"the URL on {host} holds a password or a key, which would be saved with its name",
-            "credentials are taken from the environment",
-        )
+        what = f"the URL on {host} holds a password or a key, which would be saved with its name"
+        raise RequestError(what, "credentials are taken from the environment")
     if not name.partition("://")[2].strip("/"):
         raise RequestError(f"{name!r} names no bucket or server", "s3://bucket/folder")
     return Url(name)

@@ -328,10 +328,8 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
     if request.run != a.request.run:
         b = prepare_side(replace(request, export=None), found, "output", beside=a)
     if not (isinstance(a.runner, EagerRunner) and isinstance(b.runner, EagerRunner)):
-        raise RequestError(
-            f"{a.info.name} is a file already, and {request.export.way} needs a PyTorch model",
-            "compare two files, with model=FILE.onnx",
-        )
+        what = f"{a.info.name} is a file already, and {request.export.way} needs a PyTorch model"
+        raise RequestError(what, "compare two files, with model=FILE.onnx")
     with closing(b.runner) if b is not a else nullcontext():
         pixels = FirstImage(b.fitter, b.sources)()
         if pixels is None:
@@ -425,10 +423,8 @@ def _restrict(
     with nullcontext() if only else suppress(HookcliError):  # other layers may return anything
         found = find_feature_call(model.loaded, model.runner, sides)
     if found is None and only:
-        raise RequestError(
-            f"it is not known which layer of {model.loaded.info.name} has its features",
-            "choose `layers`",
-        )
+        what = f"it is not known which layer of {model.loaded.info.name} has its features"
+        raise RequestError(what, "choose `layers`")
     if found is not None and only:
         config = replace(config, at=cast("At", found[0].side))
         config, model = _choose_again(config, model, (f"path:{found[0].layer.label}",))
