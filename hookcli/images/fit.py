@@ -87,9 +87,8 @@ def make_fitter(
     if request.clip and loaded.task.frames == 1:
         raise RequestError(f"{loaded.info.name} takes no clip", "`clip` is for video models")
     if request.pair is not None and not loaded.task.takes_pair:
-        raise RequestError(
-            f"{loaded.info.name} takes no pair", "`pair` is for raft_large and raft_small"
-        )
+        hint = "`pair` is for raft_large and raft_small"
+        raise RequestError(f"{loaded.info.name} takes no pair", hint)
     style = ReadStyle(request.range, bands, request.page, is_alone=False)
     return Fitter(loaded.prepare, _read_pair(request.pair, style))
 

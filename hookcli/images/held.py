@@ -45,9 +45,8 @@ def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
         thing = thing.convert(_CONVERTED.get(thing.mode, thing.mode))
         thing.save(stream, kind)
     except (OSError, ValueError, SystemError) as error:
-        raise RequestError(
-            f"`images` has a picture that cannot be read: {error}", "give a whole picture"
-        ) from error
+        hint = "give a whole picture"
+        raise RequestError(f"`images` has a picture that cannot be read: {error}", hint) from error
     yield f".{kind.lower()}", stream.getvalue()
 
 

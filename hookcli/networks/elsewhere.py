@@ -1,7 +1,4 @@
-"""Find out what a file holds, and suggest what to type instead of a wrong model name.
-
-hookcli runs no code from the file.
-"""
+"""Find out what a file holds, running none of it; suggest what to type for a wrong model name."""
 
 from __future__ import annotations
 
@@ -69,9 +66,8 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
     origin, function = split_name(name) if ":" in name else (name, "")
     if name == origin and name.endswith(".py"):
         names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
-        return RequestError(
-            f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
-        )
+        hint = names or "write FILE.py:FUNCTION"
+        return RequestError(f"{name!r} is a file, not a model in it", hint)
     if origin.endswith(".py") or name in Torchvision.list_shelf():
         return None
     if _is_file(name):

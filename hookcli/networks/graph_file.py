@@ -1,12 +1,7 @@
-"""Read and check ONNX files, and describe models in ONNX or torch.export files.
-
-The user's options, or the model that the option ``like`` names, say how to prepare images, and what
-the classes are called.
-"""
+"""Read and check ONNX files, and describe models in ONNX or torch.export files."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,6 +14,7 @@ from hookcli.config import DEFAULTS, LARGEST_SIDE
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.networks.categories import read_categories
 from hookcli.networks.description import ModelDescription
+from hookcli.networks.hub import join_hashes
 from hookcli.networks.inputs import read_inputs
 from hookcli.networks.load import build_skeleton
 from hookcli.networks.presets import colour_changes, make_imagenet
@@ -91,12 +87,9 @@ def check_graph_request(request: ModelRequest) -> None:
             what = f"`{name}` does not apply to {request.name!r}: the file fixes it"
             raise RequestError(what, f"leave out `{name}`, or name the PyTorch model")
     if request.device not in ("auto", "cpu"):
-        raise RequestError(
-            f"`device` does not apply to {request.name!r}",
-            "for ONNX files: `provider='cuda'`"
-            if request.name.endswith(".onnx")
-            else "export the model on that device",
-        )
+        is_onnx = request.name.endswith(".onnx")
+        hint = "for ONNX files: `provider='cuda'`" if is_onnx else "export the model on that device"
+        raise RequestError(f"`device` does not apply to {request.name!r}", hint)
 
 
 def describe_graph(
@@ -223,9 +216,8 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
     bands = 3 if grey or channels is None else channels
     fixed = None if height is None or width is None else (height, width)
     if fixed is not None and request.size is not None and fixed != (request.size, request.size):
-        raise RequestError(
-            f"{request.name!r} takes pictures of {height}x{width} pixels", "leave out `size`"
-        )
+        hint = "leave out `size`"
+        raise RequestError(f"{request.name!r} takes pictures of {height}x{width} pixels", hint)
     if channels not in (None, 3):
         plain = (0.0,) * channels, (1.0,) * channels
         request = replace(request, mean=request.mean or plain[0], std=request.std or plain[1])
@@ -295,7 +287,7 @@ def hash_graph(file: Path) -> str:
         hashes = [hash_file(file), *(hash_file(file.parent / other) for other in others)]
     except OSError as error:
         raise ModelError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    return hashlib.sha256("".join(hashes).encode()).hexdigest() if others else hashes[0]
+    return join_hashes(hashes)
 
 
 def _list_external(message: Any) -> Iterator[Any]:

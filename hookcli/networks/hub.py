@@ -274,9 +274,8 @@ def _find_file(repository: str, name: str, revision: str | None = None) -> Path 
         what = f"the hub has no model {repository!r} that you may read"
         raise RequestError(what, f"{NAMED}; for a private one, log in: hf auth login") from error
     except errors.RevisionNotFoundError as error:
-        raise RequestError(
-            f"{repository} has no revision {revision!r}", f"its branches and tags: {page}/tree/main"
-        ) from error
+        hint = f"its branches and tags: {page}/tree/main"
+        raise RequestError(f"{repository} has no revision {revision!r}", hint) from error
     except errors.EntryNotFoundError:
         return None
 

@@ -174,10 +174,9 @@ class LoadedModel(ModelDescription):
 
     def _require_float_parameters(self) -> None:
         if not any(parameter.is_floating_point() for parameter in self.module.parameters()):
-            raise RequestError(
-                f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
-                "use the float model, or `input_grad=True` for the gradients of the pixels alone",
-            )
+            what = f"{self.info.name} has no parameter that takes a gradient: is it quantized?"
+            hint = "use the float model, or `input_grad=True` for the gradients of the pixels alone"
+            raise RequestError(what, hint)
 
     def _require_gradients(self) -> None:
         for name, parameter in self.module.named_parameters():

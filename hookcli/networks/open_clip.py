@@ -122,9 +122,8 @@ class OpenClip(hub.FileSource):
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
         if request.resize is not None:
-            raise RequestError(
-                "open_clip resizes pictures to the size of the crop", "use `size`, not `resize`"
-            )
+            hint = "use `size`, not `resize`"
+            raise RequestError("open_clip resizes pictures to the size of the crop", hint)
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
         sizes = {} if request.size is None else {"size": request.size}

@@ -236,9 +236,8 @@ class Detection(BoxTask):
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         inside: Any = module.transform
         if request.resize is not None or request.interpolation is not None:
-            raise RequestError(
-                "a detection model resizes by itself", "`size=N`, `mean` and `std` can be changed"
-            )
+            hint = "`size=N`, `mean` and `std` can be changed"
+            raise RequestError("a detection model resizes by itself", hint)
         if request.size is not None and inside.fixed_size is not None:
             inside.fixed_size = (request.size, request.size)
         elif request.size is not None:
@@ -362,14 +361,8 @@ def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
 
 
 CLASSIFICATION, FEATURES = Classification(), FeatureTask()
-TASKS: tuple[Task, ...] = (
-    CLASSIFICATION,
-    Segmentation(),
-    Detection(),
-    OpticalFlow(),
-    Video(),
-    Quantized(),
-)
+_OTHERS = (Segmentation(), Detection(), OpticalFlow(), Video(), Quantized())
+TASKS: tuple[Task, ...] = (CLASSIFICATION, *_OTHERS)
 
 
 def find_task(package: str) -> Task:

@@ -58,16 +58,9 @@ _READS = {
 # The kinds of models that a type can be, in the order in which ``hf-config:`` chooses one of them:
 # the name of the library's table, without its beginning and end.
 _HEADS = (
-    "OBJECT_DETECTION",
-    "SEMANTIC_SEGMENTATION",
-    "UNIVERSAL_SEGMENTATION",
-    "INSTANCE_SEGMENTATION",
-    "DEPTH_ESTIMATION",
-    "IMAGE_CLASSIFICATION",
-    "IMAGE",
-    "MASK_GENERATION",
-    "ZERO_SHOT_IMAGE_CLASSIFICATION",
-    "BACKBONE",
+    *("OBJECT_DETECTION", "SEMANTIC_SEGMENTATION", "UNIVERSAL_SEGMENTATION"),
+    *("INSTANCE_SEGMENTATION", "DEPTH_ESTIMATION", "IMAGE_CLASSIFICATION", "IMAGE"),
+    *("MASK_GENERATION", "ZERO_SHOT_IMAGE_CLASSIFICATION", "BACKBONE"),
 )
 
 
@@ -322,10 +315,9 @@ def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, 
     # hookcli runs the vision part of a model of pictures and text.
     kind = _find_class(transformers, config)
     if kind is None:
-        raise RequestError(
-            f"{name} is of the type {config.model_type}, which has no vision models",
-            "vision models: https://huggingface.co/models?pipeline_tag=image-classification",
-        )
+        what = f"{name} is of the type {config.model_type}, which has no vision models"
+        hint = "vision models: https://huggingface.co/models?pipeline_tag=image-classification"
+        raise RequestError(what, hint)
     vision = ask(config, "vision_config")
     if type(vision) in transformers.MODEL_MAPPING:
         tower = transformers.MODEL_MAPPING[type(vision)]
@@ -400,9 +392,8 @@ def _using(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         package = error.name or "a package"
-        raise RequestError(
-            f"{name} needs {package}, which is not installed", f"install it: pip install {package}"
-        ) from error
+        hint = f"install it: pip install {package}"
+        raise RequestError(f"{name} needs {package}, which is not installed", hint) from error
     finally:
         logging.set_verbosity(verbosity)
         if has_bars:

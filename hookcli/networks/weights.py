@@ -61,10 +61,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return a request with which another process gets the same weights.
-
-    ``loaded`` is the name of the weights in manifests, such as ``"random (seed 0)"``.
-    """
+    """Return a request for the same weights in another process, called ``loaded`` in manifests."""
     if request.weights not in ("auto", "pretrained"):
         return request
     is_random = loaded.startswith("random ")

@@ -51,9 +51,8 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     part = _find_part(content, key) if key else content
     if key and not isinstance(part, (dict, list, tuple)):
         named = ", ".join(_list_sets(content)) or "none"
-        raise WeightsError(
-            f"{file} holds no weights under {key!r}", f"sets of weights in the file: {named}"
-        )
+        hint = f"sets of weights in the file: {named}"
+        raise WeightsError(f"{file} holds no weights under {key!r}", hint)
     state, note = _unwrap(file, part)
     tensors, values = dict[str, Tensor](), dict.items(state)
     for name, value in values:

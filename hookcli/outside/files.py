@@ -199,9 +199,8 @@ def cannot_write(file: Location, error: OSError, hint: str = ANOTHER) -> OutputE
 
 
 def not_ours_error(file: Location) -> OutputError:
-    return OutputError(
-        f"{str(file)!r} was not written by a run, and this run would overwrite it", ANOTHER
-    )
+    what = f"{str(file)!r} was not written by a run, and this run would overwrite it"
+    return OutputError(what, ANOTHER)
 
 
 def is_full(error: BaseException | None) -> bool:

@@ -49,10 +49,7 @@ Location: TypeAlias = Path | Url
 
 
 def shown(text: str) -> str:
-    """Shorten the URLs of files in memory: ``memory://hookcli/1/a.png`` becomes ``a.png``.
-
-    ``memory://hookcli/1``, the URL of a folder, becomes ``memory``.
-    """
+    """Shorten URLs in memory: of a file to its name (``a.png``), of a folder to ``memory``."""
     return _IN_HELD.sub("", _HELD_FOLDER.sub("memory", text)) if HELD in text else text
 
 

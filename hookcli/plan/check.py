@@ -205,9 +205,8 @@ def check_values(request: object) -> None:
 
 def check_score(score: ScoreRequest, targets: Sequence[str]) -> None:
     if ":" not in score.score and score.score not in SCORES:
-        raise RequestError(
-            f"`score` cannot be {score.score!r}", f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION"
-        )
+        hint = f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION"
+        raise RequestError(f"`score` cannot be {score.score!r}", hint)
     if score.score == "sum" and (*targets,) != ("predicted",):
         raise RequestError("`score='sum'` adds up the whole output and takes no `target`")
 
@@ -233,9 +232,8 @@ def check_pictures(scope: Scope) -> None:
     if grids.mode != "layers" and config.attention and config.attention.patch and not rollout:
         raise RequestError("`patch` needs `grids.mode='layers'` or `rollout`", "add one of them")
     if grids.mode == "none" and backward.times_activation:
-        raise RequestError(
-            "`times_activation` has no effect with `grids.mode='none'`", "choose one"
-        )
+        hint = "choose one"
+        raise RequestError("`times_activation` has no effect with `grids.mode='none'`", hint)
 
 
 def _check_grids(grids: GridStyle) -> None:
@@ -301,9 +299,8 @@ def _check_focus(config: RunConfig) -> None:
     if len(config.run.images.names) != 1:
         raise RequestError("`focus` is a box in one image", "give one image")
     if config.grids.mode == "none":
-        raise RequestError(
-            "`focus` ranks the channels of grids, and cannot be used with `grids.mode='none'`"
-        )
+        what = "`focus` ranks the channels of grids, and cannot be used with `grids.mode='none'`"
+        raise RequestError(what)
     if min(config.focus) < 0:
         raise RequestError("`focus` must begin inside the image: X and Y are at least 0")
     if min(config.focus[2:]) < 1:

@@ -206,9 +206,8 @@ def _make_eager(
 ) -> EagerRunner:
     """Make the runner of a PyTorch model: choose layers, prune weights, and resolve edits.
 
-    This prunes the module of ``loaded`` in place, unless ``has_weights`` is False. ``at`` says
-    which tensors of a layer to observe, and ``edited_side`` which to edit. hookcli searches for
-    operations if a filter of the request or in ``also``, such as ``op:add``, chooses operations.
+    This prunes the module of ``loaded`` in place, unless ``has_weights`` is False. hookcli searches
+    for operations if a filter of the request or in ``also``, such as ``op:add``, chooses some.
     """
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
@@ -566,12 +565,11 @@ def choose_attention(
     )
     found = settings.find(loaded.pixels_to_try())
     if not (found.calls or found.hidden):
-        raise RequestError(
-            f"`attention` {', '.join(request.layers)}: no attention runs inside these layers",
-            "this model shows none: `hookcli.layers(MODEL)` lists what it is made of"
-            if "all" in request.layers
-            else "all of the model's: `attention=AttentionRequest(('all',))`",
-        )
+        hint = "all of the model's: `attention=AttentionRequest(('all',))`"
+        if "all" in request.layers:
+            hint = "this model shows none: `hookcli.layers(MODEL)` lists what it is made of"
+        what = f"`attention` {', '.join(request.layers)}: no attention runs inside these layers"
+        raise RequestError(what, hint)
     if request.rollout and (reason := found.refuse_rollout()):
         raise RequestError(f"`rollout` cannot be computed: {reason}", "leave `rollout` out")
     return settings
