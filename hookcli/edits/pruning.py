@@ -105,10 +105,8 @@ def _prune(model: nn.Module, asked: Prune, pruning: Pruning, seed: int) -> None:
         if found[path]._parameters.get("weight") is not None or path in pruning.modules
     }
     if not with_weight:
-        raise RequestError(
-            f"`prunes` {asked.text!r}: none of its layers has a weight of its own",
-            "prune conv or linear",
-        )
+        what = f"`prunes` {asked.text!r}: none of its layers has a weight of its own"
+        raise RequestError(what, "prune conv or linear")
     for module in with_weight.values():
         pruning.parameters.setdefault(id(module), tuple(module._parameters))
     with torch.random.fork_rng():

@@ -106,10 +106,8 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
             "edit what computes the values",
         )
     if len(modules) < len(chosen) and not edit.side.endswith("output"):
-        raise RequestError(
-            f"`edits` {edit.text!r}: only the outputs of an operation can be changed",
-            "edit the output of the layer that the value comes from",
-        )
+        what = f"`edits` {edit.text!r}: only the outputs of an operation can be changed"
+        raise RequestError(what, "edit the output of the layer that the value comes from")
     for layer in modules if edit.side.endswith("output") else ():
         module = find_modules(model)[layer.module_path]
         count = ask(module, "out_channels", ask(module, "num_features"))
@@ -170,10 +168,8 @@ def apply_edit(
 def check_channels(edit: Edit, count: int, where: str) -> None:
     for channel in edit.channels or ():
         if channel >= count:
-            raise RequestError(
-                f"`edits` {edit.text!r}: {where} has no channel {channel}",
-                f"it has {count}, counted from 0",
-            )
+            hint = f"it has {count}, counted from 0"
+            raise RequestError(f"`edits` {edit.text!r}: {where} has no channel {channel}", hint)
 
 
 def _change(edit: Edit, values: Tensor, together: list[int], channel_axis: int | None) -> Tensor:

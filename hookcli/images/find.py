@@ -73,25 +73,22 @@ def _read(word: str) -> bytes:
                 return file.read()
         return sys.stdin.buffer.read() if sys.stdin else b""  # None where it is closed
     except NotRegularError as error:
-        raise RequestError(
-            f"cannot read the list {word!r}: it is not a regular file",
-            "pipe the output of the other command to standard input, and write '-' for it",
-        ) from error
+        what = f"cannot read the list {word!r}: it is not a regular file"
+        hint = "pipe the output of the other command to standard input, and write '-' for it"
+        raise RequestError(what, hint) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise RequestError(
-            f"cannot read the list {word!r}: {getattr(error, 'strerror', None) or error}",
-            f"a list has one image name per line; a file of this name is written {f'./{word}'!r}",
-        ) from error
+        what = f"cannot read the list {word!r}: {getattr(error, 'strerror', None) or error}"
+        hint = f"a list has one image name per line; a file of this name is written {f'./{word}'!r}"
+        raise RequestError(what, hint) from error
 
 
 def _names(word: str, data: bytes, *, null_separated: bool) -> list[str]:
     if null_separated:
         names = data.split(b"\0")
     elif b"\0" in data:
-        raise RequestError(
-            f"the list {word!r} is not text with a name on each line: it contains a NUL",
-            "add -0 if its names are separated by NUL; or is it an image, or UTF-16 text?",
-        )
+        what = f"the list {word!r} is not text with a name on each line: it contains a NUL"
+        hint = "add -0 if its names are separated by NUL; or is it an image, or UTF-16 text?"
+        raise RequestError(what, hint)
     else:
         lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
         names = [line.removesuffix(b"\r") for line in lines]

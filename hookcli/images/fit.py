@@ -30,10 +30,8 @@ def require_image(sources: Sequence[object], skipped: Sequence[SkippedImage]) ->
         return
     first = skipped[0] if skipped else SkippedImage("", "no image was given")
     more = and_more(len(skipped) - 1, " (and {} more)")
-    raise NoImageError(
-        f"no image can be used: {first.file!r} {first.reason}{more}",
-        "give one or more image files, for example photo.jpg",
-    )
+    hint = "give one or more image files, for example photo.jpg"
+    raise NoImageError(f"no image can be used: {first.file!r} {first.reason}{more}", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +87,8 @@ def make_fitter(
     if request.clip and loaded.task.frames == 1:
         raise RequestError(f"{loaded.info.name} takes no clip", "`clip` is for video models")
     if request.pair is not None and not loaded.task.takes_pair:
-        raise RequestError(
-            f"{loaded.info.name} takes no pair", "`pair` is for raft_large and raft_small"
-        )
+        hint = "`pair` is for raft_large and raft_small"
+        raise RequestError(f"{loaded.info.name} takes no pair", hint)
     style = ReadStyle(request.range, bands, request.page, is_alone=False)
     return Fitter(loaded.prepare, _read_pair(request.pair, style))
 

@@ -37,19 +37,16 @@ def encode_images(thing: Any) -> Iterator[tuple[str, bytes]]:
     if isinstance(thing, np.ndarray):
         thing = Image.fromarray(_to_bytes(thing))
     if not isinstance(thing, Image.Image):
-        raise RequestError(
-            f"`images` cannot be a {type(thing).__name__}",
-            "give files, pictures of Pillow, arrays (H, W, 3) or tensors (N, C, H, W)",
-        )
+        hint = "give files, pictures of Pillow, arrays (H, W, 3) or tensors (N, C, H, W)"
+        raise RequestError(f"`images` cannot be a {type(thing).__name__}", hint)
     stream, kind = io.BytesIO(), "TIFF" if thing.mode in _AS_TIFF else "PNG"
     try:
         thing = ImageOps.exif_transpose(thing)
         thing = thing.convert(_CONVERTED.get(thing.mode, thing.mode))
         thing.save(stream, kind)
     except (OSError, ValueError, SystemError) as error:
-        raise RequestError(
-            f"`images` has a picture that cannot be read: {error}", "give a whole picture"
-        ) from error
+        hint = "give a whole picture"
+        raise RequestError(f"`images` has a picture that cannot be read: {error}", hint) from error
     yield f".{kind.lower()}", stream.getvalue()
 
 

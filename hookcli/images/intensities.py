@@ -142,9 +142,8 @@ def _split(values: Array) -> Iterator[Array]:
 def _choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
     there = values.shape[axis]
     if max(bands, default=0) >= there:
-        raise UndecodableError(
-            f"has {count(there, 'band')}, and no band {max(bands)} (counted from 0)"
-        )
+        what = f"has {count(there, 'band')}, and no band {max(bands)} (counted from 0)"
+        raise UndecodableError(what)
     return values.take(bands, axis) if bands else values
 
 

@@ -71,8 +71,7 @@ def list_images(
     """Return the images in ``folder`` and, if ``recursive``, in the folders inside it.
 
     A file is an image if its name ends in one of ``suffixes`` or, unless these are the suffixes of
-    tensor files, if its first bytes are those of a picture. Hidden files, run folders and the
-    folder ``leave_out`` are left out. A folder that cannot be read becomes a ``SkippedImage``.
+    tensor files, if its first bytes are those of a picture.
     """
     found: list[str | SkippedImage] = []
     visited: set[tuple[int, int]] = set()

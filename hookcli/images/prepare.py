@@ -187,10 +187,9 @@ def prepare_images(
                 raise
             deaths += 1
             if deaths > 1:
-                raise ModelError(
-                    "processes that prepare images are killed repeatedly",
-                    "memory may be short: try `workers=0` and `resume=True`",
-                ) from error
+                what = "processes that prepare images are killed repeatedly"
+                hint = "memory may be short: try `workers=0` and `resume=True`"
+                raise ModelError(what, hint) from error
             warn("a process that prepared images was killed; it is replaced")
 
 

@@ -23,19 +23,8 @@ _MOST_ASPECT = 10_000  # resizing a longer picture by its short side could fill 
 TOO_LARGE = "has too many pixels to decode safely"
 INSTALL = "pip install 'hookcli[images]'"
 DECODING_ERRORS = (
-    OSError,
-    ValueError,
-    TypeError,
-    SyntaxError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
-    ImageCms.PyCMSError,
+    *(OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError, AttributeError),
+    *(EOFError, MemoryError, RuntimeError, struct.error, zlib.error, ImageCms.PyCMSError),
 )
 
 

@@ -30,10 +30,8 @@ def list_catalog(pattern: str = "*", source: str | None = None) -> tuple[Catalog
         raise RequestError(f"no model is called {pattern!r}", hint)
     for other in (each for each in sources.SOURCES if each.prefix and each is not shelf):
         if pattern.startswith((other.prefix, other.library)) or pattern == other.shelf():
-            raise RequestError(
-                f"models of {other.library} are listed on their own",
-                f"`hookcli.models(source={other.shelf()!r})`",
-            )
+            hint = f"`hookcli.models(source={other.shelf()!r})`"
+            raise RequestError(f"models of {other.library} are listed on their own", hint)
     raise UnknownModelError(pattern, names)
 
 

@@ -108,8 +108,7 @@ class ModelDescription:
         """Return the part of an image that the layers get: left, top, right and bottom, in pixels.
 
         The part is larger than the image if the preprocessing adds a border. The result is None if
-        the preprocessing does more than resize and crop. ``as_pixels`` means that the image is a
-        tensor file, which hookcli does not preprocess.
+        the preprocessing does more than resize and crop. ``as_pixels`` is as in ``find_box``.
         """
         # hookcli prepares pictures in which the brightness of a pixel shows its column or row. They
         # are smaller than a large photo, unless pictures of half their size give another part.

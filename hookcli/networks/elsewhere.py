@@ -1,7 +1,4 @@
-"""Find out what a file holds, and suggest what to type instead of a wrong model name.
-
-hookcli runs no code from the file.
-"""
+"""Find out what a file holds, running none of it; suggest what to type for a wrong model name."""
 
 from __future__ import annotations
 
@@ -69,9 +66,8 @@ def find_elsewhere(name: str, sources: Sequence[type[Source]]) -> RequestError |
     origin, function = split_name(name) if ":" in name else (name, "")
     if name == origin and name.endswith(".py"):
         names = ", ".join(f"{name}:{each}" for each in list_definitions(Path(name))[:3])
-        return RequestError(
-            f"{name!r} is a file, not a model in it", names or "write FILE.py:FUNCTION"
-        )
+        hint = names or "write FILE.py:FUNCTION"
+        return RequestError(f"{name!r} is a file, not a model in it", hint)
     if origin.endswith(".py") or name in Torchvision.list_shelf():
         return None
     if _is_file(name):
@@ -125,24 +121,18 @@ def _explain_file(name: str) -> RequestError:
     if kind == UNKNOWN:
         return RequestError(f"{name!r} is a file without a model", _NAMES)
     if kind == WEIGHTS:
-        return RequestError(
-            f"{name!r} holds weights, and no module to put hooks into",
-            f"name the model, and load the file with `weights={name!r}`",
-        )
+        hint = f"name the model, and load the file with `weights={name!r}`"
+        return RequestError(f"{name!r} holds weights, and no module to put hooks into", hint)
     if kind.model:
         return _explain_code(
             f"{name!r} holds {kind.what}, and loading it would run its code",
             f"import torch; make = lambda: {kind.model}",
         )
     if kind.state:
-        return RequestError(
-            f"{name!r} holds {kind.what}, and no module to put hooks into",
-            f"{save_line(file, kind.state)}; then `weights={weights_name(file)!r}`",
-        )
-    return RequestError(
-        f"{name!r} holds {kind.what}, and a PyTorch model is needed here",
-        "name the code that it was made from: FILE.py:FUNCTION",
-    )
+        hint = f"{save_line(file, kind.state)}; then `weights={weights_name(file)!r}`"
+        return RequestError(f"{name!r} holds {kind.what}, and no module to put hooks into", hint)
+    hint = "name the code that it was made from: FILE.py:FUNCTION"
+    return RequestError(f"{name!r} holds {kind.what}, and a PyTorch model is needed here", hint)
 
 
 def _explain_code(message: str, code: str) -> RequestError:

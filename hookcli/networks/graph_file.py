@@ -1,12 +1,7 @@
-"""Read and check ONNX files, and describe models in ONNX or torch.export files.
-
-The user's options, or the model that the option ``like`` names, say how to prepare images, and what
-the classes are called.
-"""
+"""Read and check ONNX files, and describe models in ONNX or torch.export files."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,6 +14,7 @@ from hookcli.config import DEFAULTS, LARGEST_SIDE
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.networks.categories import read_categories
 from hookcli.networks.description import ModelDescription
+from hookcli.networks.hub import join_hashes
 from hookcli.networks.inputs import read_inputs
 from hookcli.networks.load import build_skeleton
 from hookcli.networks.presets import colour_changes, make_imagenet
@@ -66,10 +62,8 @@ class GraphInput:
         is_last = channels in _CHANNELS and height not in _CHANNELS
         is_first = height in _CHANNELS and channels not in _CHANNELS
         if (is_last and axis != 1) if asked == "NCHW" else (asked and is_first and axis != 3):
-            raise RequestError(
-                f"the shape of the file's input shows that it is not {asked}",
-                f"leave out `input_layout={asked!r}`",
-            )
+            hint = f"leave out `input_layout={asked!r}`"
+            raise RequestError(f"the shape of the file's input shows that it is not {asked}", hint)
         if asked == "NHWC" if asked else is_last if axis is None else axis == 3:
             return replace(self, shape=(count, channels, height, width), is_nhwc=True)
         return self
@@ -90,17 +84,12 @@ def check_graph_request(request: ModelRequest) -> None:
     default = DEFAULTS.run.model
     for name in ("weights", "seed", "dtype", "mode", "arguments", "inputs_as"):
         if getattr(request, name) != getattr(default, name):
-            raise RequestError(
-                f"`{name}` does not apply to {request.name!r}: the file fixes it",
-                f"leave out `{name}`, or name the PyTorch model",
-            )
+            what = f"`{name}` does not apply to {request.name!r}: the file fixes it"
+            raise RequestError(what, f"leave out `{name}`, or name the PyTorch model")
     if request.device not in ("auto", "cpu"):
-        raise RequestError(
-            f"`device` does not apply to {request.name!r}",
-            "for ONNX files: `provider='cuda'`"
-            if request.name.endswith(".onnx")
-            else "export the model on that device",
-        )
+        is_onnx = request.name.endswith(".onnx")
+        hint = "for ONNX files: `provider='cuda'`" if is_onnx else "export the model on that device"
+        raise RequestError(f"`device` does not apply to {request.name!r}", hint)
 
 
 def describe_graph(
@@ -115,10 +104,8 @@ def describe_graph(
         extra = extra.as_tensors()
     if not inputs or inputs[0].dtype not in (*_FLOATS, *_WHOLE):
         kind = (inputs[0].dtype or "something other than a tensor") if inputs else "nothing"
-        raise RequestError(
-            f"{request.name!r} takes {kind}, which pixels cannot be",
-            f"export the model for one of: {', '.join((*_FLOATS, *_WHOLE))}",
-        )
+        hint = f"export the model for one of: {', '.join((*_FLOATS, *_WHOLE))}"
+        raise RequestError(f"{request.name!r} takes {kind}, which pixels cannot be", hint)
     _check_picture(request, inputs[0].shape)
     is_whole, notes = inputs[0].dtype in _WHOLE, tuple[str, ...]()
     if is_whole:
@@ -215,10 +202,8 @@ def _check_picture(request: ModelRequest, shape: tuple[int | None, ...]) -> None
         taken = f"the shape {text}" if shape else "an input of unknown shape"
         raise RequestError(f"{request.name!r} takes {taken}, and a picture is 1xCxHxW", _LIKE)
     if shape[0] not in (None, 1):
-        raise RequestError(
-            f"{request.name!r} takes {shape[0]} pictures at once, not one",
-            "export the model for one picture, or with a free batch axis",
-        )
+        hint = "export the model for one picture, or with a free batch axis"
+        raise RequestError(f"{request.name!r} takes {shape[0]} pictures at once, not one", hint)
     if max(length or 0 for length in shape[-2:]) > LARGEST_SIDE:
         raise RequestError(
             f"{request.name!r} takes {text}, and a picture has at most {LARGEST_SIDE} pixels a side"
@@ -231,9 +216,8 @@ def _prepare(request: ModelRequest, taken: GraphInput) -> Preprocessing:
     bands = 3 if grey or channels is None else channels
     fixed = None if height is None or width is None else (height, width)
     if fixed is not None and request.size is not None and fixed != (request.size, request.size):
-        raise RequestError(
-            f"{request.name!r} takes pictures of {height}x{width} pixels", "leave out `size`"
-        )
+        hint = "leave out `size`"
+        raise RequestError(f"{request.name!r} takes pictures of {height}x{width} pixels", hint)
     if channels not in (None, 3):
         plain = (0.0,) * channels, (1.0,) * channels
         request = replace(request, mean=request.mean or plain[0], std=request.std or plain[1])
@@ -303,7 +287,7 @@ def hash_graph(file: Path) -> str:
         hashes = [hash_file(file), *(hash_file(file.parent / other) for other in others)]
     except OSError as error:
         raise ModelError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    return hashlib.sha256("".join(hashes).encode()).hexdigest() if others else hashes[0]
+    return join_hashes(hashes)
 
 
 def _list_external(message: Any) -> Iterator[Any]:
@@ -329,10 +313,8 @@ def _check_external(file: Path, tensor: Any) -> None:
     name = found.location
     data = (file.parent / name).resolve()
     if not data.is_relative_to(file.parent.resolve()):
-        raise ModelError(
-            f"{str(file)!r} has weights outside its folder, in {name!r}",
-            "move them into the folder of the file",
-        )
+        hint = "move them into the folder of the file"
+        raise ModelError(f"{str(file)!r} has weights outside its folder, in {name!r}", hint)
     if not data.is_file():
         raise ModelError(f"the weights of {str(file)!r} are missing: {name!r}", "copy both files")
     if (found.offset or 0) + (found.length or 0) > data.stat().st_size:

@@ -125,10 +125,8 @@ class FileSource(Source):
     def require_weights(self) -> Path:
         for file in self.find_weights():
             return file
-        raise WeightsError(
-            f"{self.name} has no weights ({', '.join(self.weight_names)})",
-            "`weights='random'`, or `weights=FILE`",
-        )
+        hint = "`weights='random'`, or `weights=FILE`"
+        raise WeightsError(f"{self.name} has no weights ({', '.join(self.weight_names)})", hint)
 
     def explain_untrained(self, request: ModelRequest) -> str:
         if self.files is None:
@@ -270,19 +268,14 @@ def _find_file(repository: str, name: str, revision: str | None = None) -> Path 
         with connection_errors():
             return Path(hf_hub_download(repository, name, revision=revision))
     except errors.GatedRepoError as error:
-        raise ModelError(
-            f"{repository} is gated: the hub gives it only to people who have asked for access",
-            f"ask on {page}, then log in: hf auth login",
-        ) from error
+        what = f"{repository} is gated: the hub gives it only to people who have asked for access"
+        raise ModelError(what, f"ask on {page}, then log in: hf auth login") from error
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
-        raise RequestError(
-            f"the hub has no model {repository!r} that you may read",
-            f"{NAMED}; for a private one, log in: hf auth login",
-        ) from error
+        what = f"the hub has no model {repository!r} that you may read"
+        raise RequestError(what, f"{NAMED}; for a private one, log in: hf auth login") from error
     except errors.RevisionNotFoundError as error:
-        raise RequestError(
-            f"{repository} has no revision {revision!r}", f"its branches and tags: {page}/tree/main"
-        ) from error
+        hint = f"its branches and tags: {page}/tree/main"
+        raise RequestError(f"{repository} has no revision {revision!r}", hint) from error
     except errors.EntryNotFoundError:
         return None
 

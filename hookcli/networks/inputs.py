@@ -84,10 +84,8 @@ class ExtraInputs:
 
     def check(self, who: str, known: Collection[str]) -> None:
         for name in () if self.as_dict else self.values.keys() - set(known):
-            raise RequestError(
-                f"`inputs`: {who} takes no {name!r}",
-                f"it takes {', '.join(known)}" if known else "its inputs have no names",
-            )
+            hint = f"it takes {', '.join(known)}" if known else "its inputs have no names"
+            raise RequestError(f"`inputs`: {who} takes no {name!r}", hint)
 
     def bind(
         self,
@@ -180,10 +178,8 @@ def _read_value(name: str, text: str, hashes: dict[str, str]) -> object:
         reason = "it is no .npy file"
     except (OSError, EOFError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
-    raise RequestError(
-        f"`inputs`: cannot read {name}={text!r}: {reason}",
-        "a .npy file of numbers, a number, a list of numbers ([[0.5, 1.0]]), or a word",
-    )
+    hint = "a .npy file of numbers, a number, a list of numbers ([[0.5, 1.0]]), or a word"
+    raise RequestError(f"`inputs`: cannot read {name}={text!r}: {reason}", hint)
 
 
 def _match_pixels(value: object, pixels: Tensor) -> object:

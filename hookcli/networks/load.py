@@ -174,10 +174,9 @@ class LoadedModel(ModelDescription):
 
     def _require_float_parameters(self) -> None:
         if not any(parameter.is_floating_point() for parameter in self.module.parameters()):
-            raise RequestError(
-                f"{self.info.name} has no parameter that takes a gradient: is it quantized?",
-                "use the float model, or `input_grad=True` for the gradients of the pixels alone",
-            )
+            what = f"{self.info.name} has no parameter that takes a gradient: is it quantized?"
+            hint = "use the float model, or `input_grad=True` for the gradients of the pixels alone"
+            raise RequestError(what, hint)
 
     def _require_gradients(self) -> None:
         for name, parameter in self.module.named_parameters():
@@ -315,10 +314,8 @@ def _note_count(module: nn.Module, names: Sequence[str]) -> str:
 
 def _move(module: nn.Module, request: ModelRequest, device: torch.device, source: Source) -> None:
     if any(parameter.is_meta for parameter in module.parameters()):
-        raise ModelError(
-            f"{request.name} has parameters on the meta device, which have no values",
-            "give it values; for shapes alone: `hookcli.layers(MODEL)`",
-        )
+        what = f"{request.name} has parameters on the meta device, which have no values"
+        raise ModelError(what, "give it values; for shapes alone: `hookcli.layers(MODEL)`")
     try:
         set_mode(module, request.mode)
         module.to(device)

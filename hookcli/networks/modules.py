@@ -59,10 +59,7 @@ def find_blocks(model: nn.Module) -> str:
 
 
 def find_aliases(model: nn.Module) -> dict[str, str]:
-    """Map every path of every module to the module's first path, such as ``{"a": "a", "b": "a"}``.
-
-    A module that is used in several places has several paths.
-    """
+    """Map all paths of all modules to the module's first path, such as ``{"a": "a", "b": "a"}``."""
     first: dict[int, str] = {}
     found = find_modules(model, remove_duplicate=False)
     return {path: first.setdefault(id(each), path) for path, each in found.items()}

@@ -122,9 +122,8 @@ class OpenClip(hub.FileSource):
         self, request: ModelRequest, module: nn.Module, preset: MakePreset
     ) -> Preprocessing:
         if request.resize is not None:
-            raise RequestError(
-                "open_clip resizes pictures to the size of the crop", "use `size`, not `resize`"
-            )
+            hint = "use `size`, not `resize`"
+            raise RequestError("open_clip resizes pictures to the size of the crop", hint)
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
         sizes = {} if request.size is None else {"size": request.size}
@@ -173,7 +172,5 @@ def _download(library: Any, model: str, tag: str) -> Path:
         with hub.quiet(), hub.connection_errors(), connection_timeout():
             return Path(library.download_pretrained(library.get_pretrained_cfg(model, tag)))
     except RuntimeError as error:
-        raise WeightsError(
-            f"the download of open_clip's {model}/{tag} is damaged: {first_line(error)}",
-            "try again",
-        ) from error
+        what = f"the download of open_clip's {model}/{tag} is damaged: {first_line(error)}"
+        raise WeightsError(what, "try again") from error

@@ -63,10 +63,8 @@ class OwnCode(Source):
         return ForeignCode(self.name)
 
     def guard_output(self) -> ForeignCode:
-        return ForeignCode(
-            f"reading the output of {self.name}",
-            hint="let the model return tensors, or lists and dicts of tensors",
-        )
+        hint = "let the model return tensors, or lists and dicts of tensors"
+        return ForeignCode(f"reading the output of {self.name}", hint=hint)
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights:
         module = build_random(self, request)
@@ -139,10 +137,8 @@ def _import_file(file: Path) -> ModuleType:
 
 
 def _import_module(name: str) -> ModuleType:
-    not_found = RequestError(
-        f"there is no Python module {name!r} here",
-        "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME",
-    )
+    hint = "write PACKAGE.MODULE:FUNCTION, FILE.py:FUNCTION or timm:NAME"
+    not_found = RequestError(f"there is no Python module {name!r} here", hint)
     if not name or name.startswith("."):
         raise not_found
     sys.path.insert(0, str(Path.cwd()))
@@ -161,11 +157,9 @@ def check_structure(name: str, model: nn.Module) -> None:
         is_module = issubclass(module.__class__, nn.Module)  # __class__ may be overridden
         names = filter(None, path.split("."))  # TorchScript has no get_submodule
         if not is_module or functools.reduce(getattr, names, model) is not module:
-            raise ModelError(
-                f"{name}: named_modules returns {path!r} ({kind}), and get_submodule"
-                " a different module or none",
-                "do not override named_modules of nn.Module",
-            )
+            what = f"{name}: named_modules returns {path!r} ({kind}), and get_submodule"
+            hint = "do not override named_modules of nn.Module"
+            raise ModelError(f"{what} a different module or none", hint)
     for parameter in model.parameters():
         parameter.is_floating_point()
 
@@ -174,11 +168,9 @@ def _check_loops(name: str, module: nn.Module, outer: Mapping[int, str], known: 
     for key, child in list(ask(module, "_modules", {}).items()):
         inner = f"{outer[id(module)]}.{key}".removeprefix(".")
         if id(child) in outer:
-            raise ModelError(
-                f"{name}: {outer[id(child)] or ROOT_LABEL} ({type(child).__name__}) contains"
-                f" itself, as {inner}",
-                "a module may be used in several places, but not inside itself",
-            )
+            path = outer[id(child)] or ROOT_LABEL
+            what = f"{name}: {path} ({type(child).__name__}) contains itself, as {inner}"
+            raise ModelError(what, "a module may be used in several places, but not inside itself")
         if isinstance(child, nn.Module) and id(child) not in known:
             known.add(id(child))
             _check_loops(name, child, {**outer, id(child): inner}, known)

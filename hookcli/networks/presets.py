@@ -97,11 +97,12 @@ def normalization_text(mean: Iterable[Any], std: Iterable[Any]) -> str:
         return "not normalized"
     if not any(subtracted) and all(round(each * 255, 6) == 1 for each in divided):
         return "multiplied by 255"
-    return f"mean {_numbers(subtracted)}, standard deviation {_numbers(divided)}"
+    return mean_text(subtracted, divided)
 
 
-def _numbers(values: Iterable[Any]) -> str:
-    return " ".join(f"{float(value):.6g}" for value in values)
+def mean_text(mean: Iterable[float], std: Iterable[float]) -> str:
+    numbers = (" ".join(f"{value:.6g}" for value in each) for each in (mean, std))
+    return "mean {}, standard deviation {}".format(*numbers)
 
 
 STEPS: dict[str, Callable[[Any], str]] = {

@@ -17,6 +17,7 @@ from torch import Tensor
 from hookcli.errors import ModelError, NoBoxError, RequestError
 from hookcli.networks import tasks
 from hookcli.networks.inputs import last_two_axes
+from hookcli.networks.presets import mean_text
 from hookcli.networks.recipe_steps import Steps
 from hookcli.networks.task import COLOURS, Preprocessing, Task, UnfitPictureError, spread_bands
 from hookcli.outside.foreign import ask, foreign_line
@@ -104,8 +105,7 @@ class ProcessorTransform:
         if self._ask("do_rescale"):
             parts.append(f"times {float(self._ask('rescale_factor')):.6g}")
         if self._ask("do_normalize"):
-            numbers = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
-            parts.append("mean {}, standard deviation {}".format(*numbers))
+            parts.append(mean_text(self.mean, self.std))
         if self.flips_colours:
             parts.append("blue first")
         return f"{type(self._processor).__name__}: {', '.join(parts)}"
@@ -163,10 +163,8 @@ class _ProcessorTask(Task):
             changes = resize_fields(own, request.size, request.size, request.resize)
         elif request.resize is not None:
             if not ask(own, "do_center_crop"):
-                raise RequestError(
-                    f"{type(own).__name__} does not crop: `resize` is the short side before that",
-                    "use `size`",
-                )
+                what = f"{type(own).__name__} does not crop: `resize` is the short side before that"
+                raise RequestError(what, "use `size`")
             changes["size"] = {"shortest_edge": request.resize}
         for name, value in (("image_mean", request.mean), ("image_std", request.std)):
             if value is not None:

@@ -59,7 +59,7 @@ class Steps:
     std: tuple[float, ...]
 
     def __call__(self, picture: Image.Image) -> Tensor:
-        pixels = self._cut(self._resize(picture, self._find_sides(*picture.size)))
+        pixels = self._cut(self._resize(picture, self.find_sides(*picture.size)))
         normalize: Callable[..., Tensor] = torchvision.transforms.functional.normalize
         return normalize(pixels / self.divisor, [*self.mean], [*self.std])
 
@@ -74,7 +74,7 @@ class Steps:
         scaled = SCALED if self.divisor == 255 else "values from 0 to 255"
         return f"{text} ({self.how}{by}){crop}, {scaled}, {normalization_text(self.mean, self.std)}"
 
-    def _find_sides(self, width: int, height: int) -> tuple[int, ...]:
+    def find_sides(self, width: int, height: int) -> tuple[int, ...]:
         if self.is_letterbox:
             ratio = min(self.size[0] / height, self.size[1] / width)
             return max(1, round(height * ratio)), max(1, round(width * ratio))

@@ -91,10 +91,8 @@ def find_target(text: str, categories: Sequence[str], *, several: bool = False) 
     if len(named) == 1:
         return named[0]
     if named:
-        raise RequestError(
-            f"`target`: {len(named)} classes are called {text!r}",
-            f"give the index: {' or '.join(map(str, named))}",
-        )
+        hint = f"give the index: {' or '.join(map(str, named))}"
+        raise RequestError(f"`target`: {len(named)} classes are called {text!r}", hint)
     near = _near(text, categories, several)
     raise RequestError(f"`target`: no category is called {text!r}", near)
 
@@ -152,10 +150,8 @@ def score_output(
 
 def require_gradient(scored: ScoreTensor) -> ScoreTensor:
     if not scored.value.requires_grad:
-        raise ModelError(
-            "no gradient leads back from the score",
-            "does the model or the score use torch.no_grad, detach, or integers?",
-        )
+        hint = "does the model or the score use torch.no_grad, detach, or integers?"
+        raise ModelError("no gradient leads back from the score", hint)
     return scored
 
 
@@ -164,10 +160,8 @@ def _read_form(output: object, own: Task | None, score: Callable[[Task, Any], S]
     if form is not None and len(form[1]) == 1:
         return score(*form)
     part = "" if isinstance(output, Tensor) else "choose one of its tensors with `output_key`, "
-    raise RequestError(
-        "there is no score for an output of this form",
-        f"{part}use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`",
-    )
+    hint = f"{part}use `score='sum'`, or a function of your own: `score='FILE.py:FUNCTION'`"
+    raise RequestError("there is no score for an output of this form", hint)
 
 
 def _add_up(value: object) -> Tensor | None:

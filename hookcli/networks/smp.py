@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from torch import Tensor
 from hookcli.errors import ModelError, RequestError, UnknownModelError, hint_near
 from hookcli.networks import hub
 from hookcli.networks.build import build_random
+from hookcli.networks.presets import mean_text
 from hookcli.networks.recipe_steps import Steps
 from hookcli.networks.source import ModelWithWeights
 from hookcli.networks.task import Preprocessing, Task
@@ -103,10 +103,8 @@ class Smp(hub.FileSource):
         timm_name = encoder.removeprefix("tu-")
         is_timms = timm_name != encoder and (":" in encoder or is_timm_name(timm_name))
         if encoder not in encoders and not is_timms:
-            raise RequestError(
-                f"segmentation_models_pytorch has no encoder {encoder!r}",
-                hint_near(encoder, encoders, f"write {cls.prefix}{arch}/resnet34"),
-            )
+            hint = hint_near(encoder, encoders, f"write {cls.prefix}{arch}/resnet34")
+            raise RequestError(f"segmentation_models_pytorch has no encoder {encoder!r}", hint)
         return cls(name, partial(_build, smp, arch, encoder_name=encoder), encoder=encoder)
 
     @property
@@ -176,11 +174,8 @@ class _Transform:
     takes_bands: ClassVar[bool] = True
 
     def __call__(self, picture: Image.Image) -> Tensor:
-        sides = [self.short, self.short]
-        if self.stride is not None:
-            steps = (v * (self.short / min(picture.size)) / self.stride for v in picture.size)
-            sides = [max(1, math.floor(step + 0.5)) * self.stride for step in steps]
-        resized = np.asarray(picture.resize((sides[0], sides[1]), self.resample))
+        height, width = self.list_steps()[0].find_sides(*picture.size)
+        resized = np.asarray(picture.resize((width, height), self.resample))
         if resized.shape[2] != len(self.mean):  # a picture that marks a box
             resized = resized[..., :1].repeat(len(self.mean), 2)
         prepared = self.prepare(resized, **self.parameters)
@@ -194,14 +189,13 @@ class _Transform:
         return [steps, replace(steps, divisor=1)]
 
     def __repr__(self) -> str:
-        mean, std = (" ".join(f"{v:.6g}" for v in each) for each in (self.mean, self.std))
         sides = f"{self.short}x{self.short} pixels"
         if self.stride is not None:
             short = f"about {self.short} pixels on the short side"
             sides = f"{short}, both sides multiples of {self.stride}"
         return (
             f"resized to {sides} ({self.resample.name.lower()}), scaled to 0 to "
-            f"{self.parameters['input_range'][1]:g}, mean {mean}, standard deviation {std}"
+            f"{self.parameters['input_range'][1]:g}, {mean_text(self.mean, self.std)}"
             + (" (ImageNet's: the encoder's own cannot be reached)" if self.is_usual else "")
         )
 
@@ -209,15 +203,12 @@ class _Transform:
 def _check_size(request: ModelRequest, stride: int) -> None:
     size = request.size or 0
     if request.resize is not None:
-        raise RequestError(
-            "`size` resizes both sides of a picture, so that no `resize` comes before it",
-            "give one of the two",
-        )
+        what = "`size` resizes both sides of a picture, so that no `resize` comes before it"
+        raise RequestError(what, "give one of the two")
     if size % stride:
         near = max(1, round(size / stride)) * stride
-        raise RequestError(
-            f"`size` {size}: {request.name} takes only multiples of {stride}", f"`size={near}`"
-        )
+        hint = f"`size={near}`"
+        raise RequestError(f"`size` {size}: {request.name} takes only multiples of {stride}", hint)
 
 
 def _build(smp: Any, arch: str, /, **arguments: object) -> nn.Module:

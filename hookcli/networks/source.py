@@ -126,10 +126,8 @@ class Source:
 
         If a download is needed and fails, this raises one of the errors in ``UNREACHABLE``.
         """
-        raise WeightsError(
-            f"{request.name} has no known pretrained weights",
-            "let its own code load them, or pass a file: `weights=FILE`",
-        )
+        hint = "let its own code load them, or pass a file: `weights=FILE`"
+        raise WeightsError(f"{request.name} has no known pretrained weights", hint)
 
     def load_as_made(self, request: ModelRequest) -> ModelWithWeights | None:
         """Return the user's model with the weights from its code; None for a library's model."""
@@ -177,17 +175,12 @@ class Source:
     ) -> Preprocessing:
         known, given = self.count_channels(request), len(request.mean or request.std or ())
         if known is not None and given not in (0, known):
-            raise RequestError(
-                f"{request.name} takes {count(known, 'channel')}: `mean` and `std` are "
-                f"{count(known, 'number')} each",
-                "one number each is for grey models of your own",
-            )
+            takes = f"{request.name} takes {count(known, 'channel')}: `mean` and `std` are"
+            hint = "one number each is for grey models of your own"
+            raise RequestError(f"{takes} {count(known, 'number')} each", hint)
         if known is not None and len(request.bands) not in (0, 1, known):
-            raise RequestError(
-                f"{request.name} takes {count(known, 'channel')}, and `bands` chooses "
-                f"{len(request.bands)}",
-                f"choose {known}",
-            )
+            takes = f"{request.name} takes {count(known, 'channel')}, and `bands` chooses"
+            raise RequestError(f"{takes} {len(request.bands)}", f"choose {known}")
         bands = known or given or (len(request.bands) if len(request.bands) > 1 else COLOURS)
         made = self.prepare_as_trained(request, module, preset)
         if bands != len(made.task.normalisation(module, made.transform)[0]):

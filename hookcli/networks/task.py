@@ -202,10 +202,7 @@ class Preprocessing:
         return (1, *shape)
 
     def refuse(self, picture: Picture) -> str:
-        """Return why the network cannot take ``picture``, or an empty text if it can.
-
-        A picture is refused if its number of bands is wrong, or if it is extremely thin.
-        """
+        """Return why the network cannot take ``picture``, or an empty text if it can."""
         bands = getattr(picture, "bands", COLOURS)
         if bands != self.bands:
             takes = 1 if self.grey else self.bands

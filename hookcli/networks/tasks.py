@@ -236,9 +236,8 @@ class Detection(BoxTask):
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         inside: Any = module.transform
         if request.resize is not None or request.interpolation is not None:
-            raise RequestError(
-                "a detection model resizes by itself", "`size=N`, `mean` and `std` can be changed"
-            )
+            hint = "`size=N`, `mean` and `std` can be changed"
+            raise RequestError("a detection model resizes by itself", hint)
         if request.size is not None and inside.fixed_size is not None:
             inside.fixed_size = (request.size, request.size)
         elif request.size is not None:
@@ -253,10 +252,8 @@ class Detection(BoxTask):
 
     def check_mode(self, name: str, module: nn.Module) -> None:
         if module.training:
-            raise RequestError(
-                f"{name} needs labelled boxes in training mode, to compute its losses",
-                "`model.mode='eval'`",
-            )
+            what = f"{name} needs labelled boxes in training mode, to compute its losses"
+            raise RequestError(what, "`model.mode='eval'`")
 
     def seen(self, module: nn.Module, pixels: Tensor) -> Tensor:
         inside: Any = module.transform
@@ -315,10 +312,8 @@ class OpticalFlow(Task):
     def prepare(self, request: ModelRequest, module: nn.Module, make: MakePreset) -> Preprocessing:
         for name in ("resize", "mean", "std", "interpolation"):
             if getattr(request, name) is not None:
-                raise RequestError(
-                    f"`{name}` does nothing to an optical flow model",
-                    "leave it out; `size=N` can be set",
-                )
+                hint = "leave it out; `size=N` can be set"
+                raise RequestError(f"`{name}` does nothing to an optical flow model", hint)
         return Preprocessing(self, make(), size=request.size)
 
     def to_pixels(self, pictures: Pictures, transform: Transform, size: int | None) -> Tensor:
@@ -366,14 +361,8 @@ def _find_sides(picture: Image.Image, short: int | None) -> tuple[int, int]:
 
 
 CLASSIFICATION, FEATURES = Classification(), FeatureTask()
-TASKS: tuple[Task, ...] = (
-    CLASSIFICATION,
-    Segmentation(),
-    Detection(),
-    OpticalFlow(),
-    Video(),
-    Quantized(),
-)
+_OTHERS = (Segmentation(), Detection(), OpticalFlow(), Video(), Quantized())
+TASKS: tuple[Task, ...] = (CLASSIFICATION, *_OTHERS)
 
 
 def find_task(package: str) -> Task:

@@ -58,16 +58,9 @@ _READS = {
 # The kinds of models that a type can be, in the order in which ``hf-config:`` chooses one of them:
 # the name of the library's table, without its beginning and end.
 _HEADS = (
-    "OBJECT_DETECTION",
-    "SEMANTIC_SEGMENTATION",
-    "UNIVERSAL_SEGMENTATION",
-    "INSTANCE_SEGMENTATION",
-    "DEPTH_ESTIMATION",
-    "IMAGE_CLASSIFICATION",
-    "IMAGE",
-    "MASK_GENERATION",
-    "ZERO_SHOT_IMAGE_CLASSIFICATION",
-    "BACKBONE",
+    *("OBJECT_DETECTION", "SEMANTIC_SEGMENTATION", "UNIVERSAL_SEGMENTATION"),
+    *("INSTANCE_SEGMENTATION", "DEPTH_ESTIMATION", "IMAGE_CLASSIFICATION", "IMAGE"),
+    *("MASK_GENERATION", "ZERO_SHOT_IMAGE_CLASSIFICATION", "BACKBONE"),
 )
 
 
@@ -151,10 +144,8 @@ class Transformers(hub.FileSource):
     def load_trained(self, request: ModelRequest, name: str) -> ModelWithWeights:
         found = self.find_weights()
         if self.files is None or not found:
-            raise WeightsError(
-                f"{self.name} has no weights, as .safetensors or .bin",
-                "use `weights='random'`, or a file: `weights=FILE`",
-            )
+            hint = "use `weights='random'`, or a file: `weights=FILE`"
+            raise WeightsError(f"{self.name} has no weights, as .safetensors or .bin", hint)
         if found[0].with_name("adapter_config.json").exists():
             hint = "merge it into the weights: model.merge_and_unload()"
             raise WeightsError(f"{self.name} has an adapter, which is not loaded here", hint)
@@ -251,10 +242,8 @@ def _with_fields(config: Any, fields: Mapping[str, object]) -> Any:
     known = config.to_dict()
     for key in given:
         if key not in known and not hasattr(config, key):
-            raise RequestError(
-                f"{type(config).__name__} has no field {key!r}",
-                hint_near(key, known, f"its fields: {', '.join(sorted(known)[:8])}, …"),
-            )
+            hint = hint_near(key, known, f"its fields: {', '.join(sorted(known)[:8])}, …")
+            raise RequestError(f"{type(config).__name__} has no field {key!r}", hint)
     derived = set[str]()
     if "num_labels" in given:
         derived |= {"id2label", "label2id"}
@@ -305,14 +294,10 @@ def _read_config(transformers: Any, name: str, files: hub.Files) -> Any:
         raise ModelError(f"{name}: config.json names no model_type, as transformers needs")
     if kind not in transformers.CONFIG_MAPPING:
         if "auto_map" in content:
-            raise RequestError(
-                f"{name} needs code of its repository (trust_remote_code), which is not run here",
-                "read that code; then FILE.py:FUNCTION can make the model",
-            )
-        raise RequestError(
-            f"transformers {transformers.__version__} has no models of the type {kind!r}",
-            "a later version may have them: pip install -U transformers",
-        )
+            what = f"{name} needs code of its repository (trust_remote_code), which is not run here"
+            raise RequestError(what, "read that code; then FILE.py:FUNCTION can make the model")
+        what = f"transformers {transformers.__version__} has no models of the type {kind!r}"
+        raise RequestError(what, "a later version may have them: pip install -U transformers")
     if used := [key for key in _UNSUPPORTED if content.get(key)]:
         hint = "name a model whose weights are plain floats, under their usual names"
         raise ModelError(f"{name}: config.json has {used[0]}, which is not supported here", hint)
@@ -330,10 +315,9 @@ def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, 
     # hookcli runs the vision part of a model of pictures and text.
     kind = _find_class(transformers, config)
     if kind is None:
-        raise RequestError(
-            f"{name} is of the type {config.model_type}, which has no vision models",
-            "vision models: https://huggingface.co/models?pipeline_tag=image-classification",
-        )
+        what = f"{name} is of the type {config.model_type}, which has no vision models"
+        hint = "vision models: https://huggingface.co/models?pipeline_tag=image-classification"
+        raise RequestError(what, hint)
     vision = ask(config, "vision_config")
     if type(vision) in transformers.MODEL_MAPPING:
         tower = transformers.MODEL_MAPPING[type(vision)]
@@ -347,10 +331,8 @@ def _choose_class(transformers: Any, name: str, config: Any) -> tuple[Any, Any, 
     if reads is None and (ask(config, "num_frames") or ask(config, "tubelet_size")):
         reads = "video"
     if reads is not None:
-        raise RequestError(
-            f"{name} takes {reads}, and images are all that can be shown to a model here",
-            "choose a vision model",
-        )
+        what = f"{name} takes {reads}, and images are all that can be shown to a model here"
+        raise RequestError(what, "choose a vision model")
     return kind, config, config
 
 
@@ -395,10 +377,8 @@ def import_transformers(name: str) -> Any:
     version = transformers.__version__
     if tuple(map(int, version.split(".")[:2])) < _LEAST:
         least = ".".join(map(str, _LEAST))
-        raise RequestError(
-            f"{name} needs transformers {least} or later, and {version} is installed",
-            "pip install -U transformers",
-        )
+        what = f"{name} needs transformers {least} or later, and {version} is installed"
+        raise RequestError(what, "pip install -U transformers")
     return transformers
 
 
@@ -412,9 +392,8 @@ def _using(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         package = error.name or "a package"
-        raise RequestError(
-            f"{name} needs {package}, which is not installed", f"install it: pip install {package}"
-        ) from error
+        hint = f"install it: pip install {package}"
+        raise RequestError(f"{name} needs {package}, which is not installed", hint) from error
     finally:
         logging.set_verbosity(verbosity)
         if has_bars:

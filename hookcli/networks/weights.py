@@ -61,10 +61,7 @@ def add_weights(source: Source, request: ModelRequest) -> ModelWithWeights:
 
 
 def pin_weights(source: Source, request: ModelRequest, loaded: str) -> ModelRequest:
-    """Return a request with which another process gets the same weights.
-
-    ``loaded`` is the name of the weights in manifests, such as ``"random (seed 0)"``.
-    """
+    """Return a request for the same weights in another process, called ``loaded`` in manifests."""
     if request.weights not in ("auto", "pretrained"):
         return request
     is_random = loaded.startswith("random ")
@@ -134,10 +131,8 @@ def _require_file(file: Path, source: Source, request: ModelRequest) -> None:
         if part.endswith((".pth", ".pt", ".safetensors")):
             wrong = f"there is no file {part!r}" if key else "the key after the colon is missing"
             raise WeightsError(f"`weights={request.weights!r}`: {wrong}", "write FILE:KEY, or FILE")
-        raise WeightsError(
-            f"no weights and no file are called {request.weights!r}",
-            f"{request.name} has: {', '.join(names)}",
-        )
+        hint = f"{request.name} has: {', '.join(names)}"
+        raise WeightsError(f"no weights and no file are called {request.weights!r}", hint)
 
 
 def _load(
@@ -303,10 +298,8 @@ def _find_prefix(file: str, keys: Collection[str], expected: Collection[str]) ->
     if "" in best or 2 * most < len(needed):
         return ""
     if len(best) > 1:
-        raise WeightsError(
-            f"{file} holds the weights of the model {len(best)} times: under {name_some(best)}",
-            "choose one of them: `weights='FILE:KEY'`",
-        )
+        what = f"{file} holds the weights of the model {len(best)} times: under {name_some(best)}"
+        raise WeightsError(what, "choose one of them: `weights='FILE:KEY'`")
     return best[0]
 
 

@@ -51,9 +51,8 @@ def read_weights_file(file: Path, key: str = "") -> WeightsFile:
     part = _find_part(content, key) if key else content
     if key and not isinstance(part, (dict, list, tuple)):
         named = ", ".join(_list_sets(content)) or "none"
-        raise WeightsError(
-            f"{file} holds no weights under {key!r}", f"sets of weights in the file: {named}"
-        )
+        hint = f"sets of weights in the file: {named}"
+        raise WeightsError(f"{file} holds no weights under {key!r}", hint)
     state, note = _unwrap(file, part)
     tensors, values = dict[str, Tensor](), dict.items(state)
     for name, value in values:
@@ -172,10 +171,8 @@ def _unwrap_other(file: Path, content: object) -> object:
     if isinstance(content, dict) and len(_bare_names(content)) >= most:
         return content
     if len(sizes) > 1:
-        raise WeightsError(
-            f"{file} holds several sets of weights: {', '.join(map(repr, sizes))}",
-            "choose one of them: `weights='FILE:KEY'`",
-        )
+        what = f"{file} holds several sets of weights: {', '.join(map(repr, sizes))}"
+        raise WeightsError(what, "choose one of them: `weights='FILE:KEY'`")
     return next((_find_part(content, key) for key in sizes), content)
 
 
@@ -230,10 +227,8 @@ def _refuse_odd(file: Path, key: str, tensor: Tensor) -> None:
     elif tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         form = "quantized" if tensor.is_quantized else "meta" if tensor.is_meta else "nested"
     if form != "strided":
-        raise WeightsError(
-            f"{file} holds tensors that are not dense: {_clip(key)} is {form}",
-            "save dense ones with values: tensor.dequantize() or tensor.to_dense()",
-        )
+        hint = "save dense ones with values: tensor.dequantize() or tensor.to_dense()"
+        raise WeightsError(f"{file} holds tensors that are not dense: {_clip(key)} is {form}", hint)
     room = Tensor.untyped_storage(tensor).nbytes() // tensor.itemsize
     room = max(0, room - int(Tensor.storage_offset(tensor)))
     if Tensor.numel(tensor) > room:

@@ -94,10 +94,7 @@ class _Kernel(metaclass=_KernelType):
 
 @contextmanager
 def _stand_in(module: str, **offered: Callable[..., object]) -> Iterator[None]:
-    """Replace ``module`` in a ``with`` block by a stand-in that has only the names ``offered``.
-
-    Nothing is replaced if the real compiler or library has been imported before.
-    """
+    """Replace ``module`` in a ``with`` block by a stand-in that has only the names ``offered``."""
     if _package_of(module) in sys.modules:
         yield
         return

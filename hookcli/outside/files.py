@@ -178,10 +178,8 @@ def is_link(facts: os.stat_result) -> bool:
 def refuse_url(file: Path) -> None:
     if _URL.match(str(file)):
         url = str(file).replace(":/", "://", 1)
-        raise OutputError(
-            f"cannot write {url!r}: a URL can only be the run folder of a run on a cluster",
-            "name a file or a folder of this machine",
-        )
+        what = f"cannot write {url!r}: a URL can only be the run folder of a run on a cluster"
+        raise OutputError(what, "name a file or a folder of this machine")
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -201,9 +199,8 @@ def cannot_write(file: Location, error: OSError, hint: str = ANOTHER) -> OutputE
 
 
 def not_ours_error(file: Location) -> OutputError:
-    return OutputError(
-        f"{str(file)!r} was not written by a run, and this run would overwrite it", ANOTHER
-    )
+    what = f"{str(file)!r} was not written by a run, and this run would overwrite it"
+    return OutputError(what, ANOTHER)
 
 
 def is_full(error: BaseException | None) -> bool:

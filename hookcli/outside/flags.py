@@ -192,9 +192,6 @@ def find_nearest(paths: Iterable[tuple[str, Flag]], name: str) -> Flag | None:
 
 
 def find_panel(request: type) -> str:
-    """Return the heading of a class's options in ``--help``: the docstring up to its first colon.
-
-    The text is empty if the docstring's first line has no colon.
-    """
+    """Return the heading in ``--help``: a docstring up to a colon in its first line, or nothing."""
     panel, colon, _ = (request.__doc__ or "").partition("\n")[0].partition(": ")
     return panel if colon else ""

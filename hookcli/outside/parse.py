@@ -47,10 +47,8 @@ def read_channels(text: str, option: str) -> tuple[int, ...] | None:
         numbers = _CHANNELS.fullmatch(part)
         first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (0, -1)
         if last < first:
-            raise RequestError(
-                f"{option} cannot read {part!r}",
-                f"channels are counted from 0: '3,7,10-20'{_ALL[option]}",
-            )
+            hint = f"channels are counted from 0: '3,7,10-20'{_ALL[option]}"
+            raise RequestError(f"{option} cannot read {part!r}", hint)
         if last > _HIGHEST_CHANNEL:
             raise RequestError(f"{option} cannot read {part!r}: no layer has so many channels")
         channels.extend(range(first, last + 1))
@@ -89,10 +87,8 @@ def read_range(text: str, option: str) -> str | tuple[float, float]:
         low, high = map(float, text.split(","))
         if -math.inf < low < high < math.inf:
             return low, high
-    raise RequestError(
-        f"{option} cannot read {text!r}",
-        f"one of: full, LO,HI ({option}=-1024,3071), minmax, percent:P (0 to 50)",
-    )
+    hint = f"one of: full, LO,HI ({option}=-1024,3071), minmax, percent:P (0 to 50)"
+    raise RequestError(f"{option} cannot read {text!r}", hint)
 
 
 def write_range(value: str | tuple[float, float]) -> str:
@@ -160,10 +156,8 @@ def read_pair(word: str, option: str) -> tuple[str, str]:
 def read_storage_option(word: str, option: str) -> tuple[str, str]:
     name, value = read_pair(word, option)
     if any(map(is_secret, (name, *_list_keys(value)))) or _PASSWORD.search(value):
-        raise RequestError(
-            f"{option} takes no credentials, such as {name!r}",
-            "set them in the environment, where the package of the storage finds them",
-        )
+        hint = "set them in the environment, where the package of the storage finds them"
+        raise RequestError(f"{option} takes no credentials, such as {name!r}", hint)
     return name, value
 
 

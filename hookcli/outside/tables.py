@@ -24,10 +24,7 @@ def column_names(kind: type[DataclassInstance]) -> list[str]:
 
 
 def render_csv(kind: type[DataclassInstance], rows: Iterable[DataclassInstance]) -> str:
-    """Return rows as CSV with a header. A shape becomes ``1x64x56x56``. None is an empty cell.
-
-    A ``LEFT_OUT`` column is left out if all its cells are empty.
-    """
+    """Return rows as CSV with a header, without ``LEFT_OUT`` columns whose cells are all empty."""
     rows = rows if isinstance(rows, (list, tuple)) else [*rows]
     optional = {each.name for each in dataclasses.fields(kind) if each.metadata == LEFT_OUT}
     names = [

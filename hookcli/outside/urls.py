@@ -49,10 +49,7 @@ Location: TypeAlias = Path | Url
 
 
 def shown(text: str) -> str:
-    """Shorten the URLs of files in memory: ``memory://hookcli/1/a.png`` becomes ``a.png``.
-
-    ``memory://hookcli/1``, the URL of a folder, becomes ``memory``.
-    """
+    """Shorten URLs in memory: of a file to its name (``a.png``), of a folder to ``memory``."""
     return _IN_HELD.sub("", _HELD_FOLDER.sub("memory", text)) if HELD in text else text
 
 
@@ -77,10 +74,8 @@ def to_location(name: str | Path) -> Location:
         raise RequestError(f"{name!r} is no URL: {error}") from error
     user = parts.username if parts.scheme.startswith("http") else None  # a token, on web servers
     if parts.password or user or any(map(is_secret, parse_qs(parts.query))):
-        raise RequestError(
-            f"the URL on {host} holds a password or a key, which would be saved with its name",
-            "credentials are taken from the environment",
-        )
+        what = f"the URL on {host} holds a password or a key, which would be saved with its name"
+        raise RequestError(what, "credentials are taken from the environment")
     if not name.partition("://")[2].strip("/"):
         raise RequestError(f"{name!r} names no bucket or server", "s3://bucket/folder")
     return Url(name)

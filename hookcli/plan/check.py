@@ -70,10 +70,8 @@ def check_request(
     for text in request.edits:
         side_name = read_edit(text, edited_side).side
         if not with_gradients and side_name not in ("output", "input"):
-            raise RequestError(
-                f"`edits` {text!r}: {side_name} is a gradient, and this command computes none",
-                "edit gradients in: `hookcli.gradients`",
-            )
+            what = f"`edits` {text!r}: {side_name} is a gradient, and this command computes none"
+            raise RequestError(what, "edit gradients in: `hookcli.gradients`")
 
 
 def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> None:
@@ -86,16 +84,12 @@ def check_file_options(*models: ModelRequest, exports_onnx: bool = False) -> Non
     is_used = is_held or any(each.is_file for each in models)
     if (like or (layout and not exports_onnx)) and not is_used:
         option = f"`like={like!r}`" if like else f"`input_layout={layout!r}`"
-        raise RequestError(
-            f"{option} is for files of models, and {models[0].name} knows its images",
-            f"name a file: {GRAPH_NAMES}",
-        )
+        what = f"{option} is for files of models, and {models[0].name} knows its images"
+        raise RequestError(what, f"name a file: {GRAPH_NAMES}")
     runs_onnx = exports_onnx or any(each.name.endswith(GRAPH_FILES["onnx"]) for each in models)
     if provider is not None and not runs_onnx:
-        raise RequestError(
-            f"`provider={provider!r}` is for ONNX files, and {models[0].name} is none",
-            "for PyTorch models: `device='cuda'`",
-        )
+        what = f"`provider={provider!r}` is for ONNX files, and {models[0].name} is none"
+        raise RequestError(what, "for PyTorch models: `device='cuda'`")
 
 
 def check_memory(images: int, megabytes: float = 0) -> None:
@@ -132,10 +126,8 @@ def _check_words(request: RunRequest) -> None:
     is_folder = is_model and os.path.isdir(name) and not os.path.lexists(first)  # noqa: PTH112
     if images and (is_folder or Path(name).suffix.lower() in _PICTURES):
         what = "a folder" if is_folder else "an image"
-        raise RequestError(
-            f"the model comes before the images, and {name!r} is {what}",
-            f"give {images[0]!r} as the model, and {name!r} as {what.replace('a f', 'the f')}",
-        )
+        hint = f"give {images[0]!r} as the model, and {name!r} as {what.replace('a f', 'the f')}"
+        raise RequestError(f"the model comes before the images, and {name!r} is {what}", hint)
     for word in images:
         is_layer = re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", word) and re.search(r"\d$|\.\d", word)
         if is_layer and request.layers != DEFAULTS.run.layers and not os.path.exists(word):  # noqa: PTH110  pathlib's may raise
@@ -180,16 +172,12 @@ def _check_machine(config: RunConfig) -> None:
 def _check_locations(config: RunConfig) -> None:
     out, is_spread = str(config.folder.out or ""), config.machine.cluster is not None
     if choose(out, local=False, remote=not (is_spread or out.startswith(HELD))):
-        raise RequestError(
-            f"without `cluster`, the run folder must be local, not {out!r}",
-            "add `cluster=ClusterRequest('auto')`, or name a folder of this machine and copy it",
-        )
+        hint = "add `cluster=ClusterRequest('auto')`, or name a folder of this machine and copy it"
+        raise RequestError(f"without `cluster`, the run folder must be local, not {out!r}", hint)
     for location in (out, *config.run.images.names):
         if is_spread and location.startswith("memory://"):
-            raise RequestError(
-                f"{location!r} is in the memory of one process, and a cluster has many",
-                "name a storage or a folder that all nodes share",
-            )
+            what = f"{location!r} is in the memory of one process, and a cluster has many"
+            raise RequestError(what, "name a storage or a folder that all nodes share")
 
 
 def _check_cluster(cluster: ClusterRequest, device: str) -> None:
@@ -217,9 +205,8 @@ def check_values(request: object) -> None:
 
 def check_score(score: ScoreRequest, targets: Sequence[str]) -> None:
     if ":" not in score.score and score.score not in SCORES:
-        raise RequestError(
-            f"`score` cannot be {score.score!r}", f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION"
-        )
+        hint = f"one of: {', '.join(SCORES)}, FILE.py:FUNCTION"
+        raise RequestError(f"`score` cannot be {score.score!r}", hint)
     if score.score == "sum" and (*targets,) != ("predicted",):
         raise RequestError("`score='sum'` adds up the whole output and takes no `target`")
 
@@ -245,9 +232,8 @@ def check_pictures(scope: Scope) -> None:
     if grids.mode != "layers" and config.attention and config.attention.patch and not rollout:
         raise RequestError("`patch` needs `grids.mode='layers'` or `rollout`", "add one of them")
     if grids.mode == "none" and backward.times_activation:
-        raise RequestError(
-            "`times_activation` has no effect with `grids.mode='none'`", "choose one"
-        )
+        hint = "choose one"
+        raise RequestError("`times_activation` has no effect with `grids.mode='none'`", hint)
 
 
 def _check_grids(grids: GridStyle) -> None:
@@ -277,10 +263,8 @@ def _check_weights_file(file: Path, request: RunRequest, folder: FolderRequest) 
     if not request.prunes:
         raise RequestError("`save_weights` writes the pruned weights, and needs `prunes`")
     if file.suffix != ".safetensors":
-        raise RequestError(
-            f"`save_weights` writes .safetensors, not {file.name!r}",
-            f"`save_weights={str(file.with_suffix('.safetensors'))!r}`",
-        )
+        hint = f"`save_weights={str(file.with_suffix('.safetensors'))!r}`"
+        raise RequestError(f"`save_weights` writes .safetensors, not {file.name!r}", hint)
     if file.is_symlink():
         raise OutputError(f"{name} is a link, which is never followed", "name the file itself")
     refuse_in_run(file, folder.out)
@@ -298,10 +282,8 @@ def _check_rules(findings: FindingRequest) -> None:
     for name in (*findings.fail_on, *(rule for rule, _ in findings.rules)):
         if name not in RULES:
             close = difflib.get_close_matches(name, RULES, n=3)
-            raise RequestError(
-                f"no rule is called {name!r}",
-                f"did you mean {', '.join(close)}?" if close else f"one of: {', '.join(RULES)}",
-            )
+            hint = f"did you mean {', '.join(close)}?" if close else f"one of: {', '.join(RULES)}"
+            raise RequestError(f"no rule is called {name!r}", hint)
     for name, value in findings.rules:
         most = 1 if name in SHARES else math.inf
         if not 0 <= value <= most:
@@ -317,9 +299,8 @@ def _check_focus(config: RunConfig) -> None:
     if len(config.run.images.names) != 1:
         raise RequestError("`focus` is a box in one image", "give one image")
     if config.grids.mode == "none":
-        raise RequestError(
-            "`focus` ranks the channels of grids, and cannot be used with `grids.mode='none'`"
-        )
+        what = "`focus` ranks the channels of grids, and cannot be used with `grids.mode='none'`"
+        raise RequestError(what)
     if min(config.focus) < 0:
         raise RequestError("`focus` must begin inside the image: X and Y are at least 0")
     if min(config.focus[2:]) < 1:
@@ -331,10 +312,8 @@ def _check_colours(model: ModelRequest) -> None:
     for name in ("mean", "std"):
         values = getattr(model, name)
         if values is not None and not (values and all(map(math.isfinite, values))):
-            raise RequestError(
-                f"`{name}` takes three numbers, one per colour: 0.485,0.456,0.406",
-                "or one per band, for pictures of other bands",
-            )
+            what = f"`{name}` takes three numbers, one per colour: 0.485,0.456,0.406"
+            raise RequestError(what, "or one per band, for pictures of other bands")
     if len(counts) > 1:
         raise RequestError("`mean`, `std` and `bands` need as many numbers as the model has bands")
     if counts - {3} and (model.mean is None) != (model.std is None):

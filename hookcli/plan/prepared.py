@@ -206,9 +206,8 @@ def _make_eager(
 ) -> EagerRunner:
     """Make the runner of a PyTorch model: choose layers, prune weights, and resolve edits.
 
-    This prunes the module of ``loaded`` in place, unless ``has_weights`` is False. ``at`` says
-    which tensors of a layer to observe, and ``edited_side`` which to edit. hookcli searches for
-    operations if a filter of the request or in ``also``, such as ``op:add``, chooses operations.
+    This prunes the module of ``loaded`` in place, unless ``has_weights`` is False. hookcli searches
+    for operations if a filter of the request or in ``also``, such as ``op:add``, chooses some.
     """
     module, edited = loaded.module, list_edited_forms(request.edits)
     operations = find_named_operations(loaded, request.layers, request.exclude, edited, also)
@@ -328,10 +327,8 @@ def prepare_export(a: Side, config: CompareConfig, found: FoundImages) -> tuple[
     if request.run != a.request.run:
         b = prepare_side(replace(request, export=None), found, "output", beside=a)
     if not (isinstance(a.runner, EagerRunner) and isinstance(b.runner, EagerRunner)):
-        raise RequestError(
-            f"{a.info.name} is a file already, and {request.export.way} needs a PyTorch model",
-            "compare two files, with model=FILE.onnx",
-        )
+        what = f"{a.info.name} is a file already, and {request.export.way} needs a PyTorch model"
+        raise RequestError(what, "compare two files, with model=FILE.onnx")
     with closing(b.runner) if b is not a else nullcontext():
         pixels = FirstImage(b.fitter, b.sources)()
         if pixels is None:
@@ -425,10 +422,8 @@ def _restrict(
     with nullcontext() if only else suppress(HookcliError):  # other layers may return anything
         found = find_feature_call(model.loaded, model.runner, sides)
     if found is None and only:
-        raise RequestError(
-            f"it is not known which layer of {model.loaded.info.name} has its features",
-            "choose `layers`",
-        )
+        what = f"it is not known which layer of {model.loaded.info.name} has its features"
+        raise RequestError(what, "choose `layers`")
     if found is not None and only:
         config = replace(config, at=cast("At", found[0].side))
         config, model = _choose_again(config, model, (f"path:{found[0].layer.label}",))
@@ -570,12 +565,11 @@ def choose_attention(
     )
     found = settings.find(loaded.pixels_to_try())
     if not (found.calls or found.hidden):
-        raise RequestError(
-            f"`attention` {', '.join(request.layers)}: no attention runs inside these layers",
-            "this model shows none: `hookcli.layers(MODEL)` lists what it is made of"
-            if "all" in request.layers
-            else "all of the model's: `attention=AttentionRequest(('all',))`",
-        )
+        hint = "all of the model's: `attention=AttentionRequest(('all',))`"
+        if "all" in request.layers:
+            hint = "this model shows none: `hookcli.layers(MODEL)` lists what it is made of"
+        what = f"`attention` {', '.join(request.layers)}: no attention runs inside these layers"
+        raise RequestError(what, hint)
     if request.rollout and (reason := found.refuse_rollout()):
         raise RequestError(f"`rollout` cannot be computed: {reason}", "leave `rollout` out")
     return settings

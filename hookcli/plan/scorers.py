@@ -34,8 +34,6 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9.]+")  # so that files with different names
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Makes the scorers of a run of one model."""
-
     style: BackwardStyle
     request: RunRequest
     loaded: LoadedModel
@@ -43,10 +41,8 @@ class Scoring:
     fitter: Fitter  # for the other images that the run's are compared with
 
     def make(self, *, has_weights: bool = True) -> dict[str, Scorer]:
-        """Return the scorers by ``Call.target``, which is empty if there is only one.
-
-        Without weights, the model is not run, and the scorers are only named.
-        """
+        # By ``Call.target``, which is empty if there is only one. Without weights, the model is not
+        # run, and the scorers are only named.
         made: dict[str, Scorer] = {}
         for text in self.style.aims:
             kind, colon, what = text.partition(":")

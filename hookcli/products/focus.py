@@ -30,12 +30,10 @@ class Focus(Product):
 def find_focus(
     box: Box | None, loaded: ModelDescription, sources: Sequence[ImageSource]
 ) -> Tensor | None:
-    """Return how much of each pixel of the network's input is inside and outside ``box``.
+    """Return the result of ``map_box`` for the only image; None if ``box`` is None.
 
-    ``box`` is left, top, width and height in pixels of the image. The shares have the shape
-    (2, H, W), and those inside come first; the result is None if ``box`` is None. Raise a
-    RequestError if there are several images, if the box leaves the image, or if the network sees
-    too little inside or outside the box.
+    Raise a RequestError if there are several images, if the box leaves the image, or if the network
+    sees too little inside or outside the box.
     """
     if box is None:
         return None

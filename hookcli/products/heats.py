@@ -31,7 +31,6 @@ _HEAT_BYTES = 3.0  # per pixel of the network's input, measured
 
 
 def is_judged(scope: Scope) -> bool:
-    """Return whether Grad-CAMs are tested."""
     return bool((style := scope.config.backward) and style.judge) and scope.images <= _MOST_JUDGED
 
 

@@ -178,10 +178,7 @@ class Product:
         """Collect data from a forward pass, and write or queue files that need no further data."""
 
     def end_chunk(self, _running: RunningChunk, _writer: GridWriter) -> Job | None:
-        """Return a job that writes the remaining files of a finished chunk; None if none remain.
-
-        A chunk is a group of images whose results are written together.
-        """
+        """Return a job that writes the remaining files of a finished chunk; None if none remain."""
         return None
 
     def close(self, _end: RunEnd) -> list[str]:
