@@ -79,8 +79,9 @@ class AttentionSettings:
             first = self.first()
             if first.shape[1:] != shape:
                 first = functional.interpolate(first.float(), shape[1:])
-            first = first.to(pixels)
-            self.found[shape] = find_attention(self.model, self.inputs, self.layers, first)
+            self.found[shape] = find_attention(
+                self.model, self.inputs, self.layers, first.to(pixels)
+            )
         return self.found[shape]
 
 

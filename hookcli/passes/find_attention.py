@@ -206,5 +206,4 @@ class _Finder:
             index = self._of_modules[module_path]
             self._of_modules[module_path] += 1
             call = Call(self.layers[module_path], index, len(self.calls) + 1, "attention")
-            found = AttentionCall(call, operation.path, own_index, function=name, places=places)
-            self.calls.append(found)
+            self.calls.append(AttentionCall(call, operation.path, own_index, name, places))

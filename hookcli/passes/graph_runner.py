@@ -104,10 +104,7 @@ class GraphRunner(Runner):
             if call.layer.is_operation:
                 layers.setdefault(call.layer.module_path, call.layer)
                 moments.setdefault(call.layer.module_path, []).append(moment)
-        return [
-            FoundOperation(layer, tuple(moments[path]), computes=True)
-            for path, layer in layers.items()
-        ]
+        return [FoundOperation(each, (*moments[p],), computes=True) for p, each in layers.items()]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
         return {}, ("a compiled model",)

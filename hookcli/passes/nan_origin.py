@@ -160,8 +160,9 @@ class _Watcher:
             if self.running:
                 self.made[kind] = self._between(self.running[-1], kind, f"before {call.id}")
             else:
-                where = "from the pixels before the model's forward begins"
-                self.made[kind] = f"{kind} is made {where}"
+                self.made[kind] = (
+                    f"{kind} is made from the pixels before the model's forward begins"
+                )
         self.running.append(_OpenCall(call, kinds))
 
     def finished(self, call: Call, output: object) -> None:
