@@ -161,8 +161,7 @@ class TokenPlaces:
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
-        last = len(self.shape)
-        ordered = split.permute(*self.window_axes, *heads, last, last + 1)
+        ordered = split.permute(*self.window_axes, *heads, -2, -1)
         return ordered.reshape(self.windows, self.heads, queries, keys)
 
 

@@ -115,11 +115,9 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _forget(self, written: Sequence[Tensor], trails: _Trails) -> None:
         for part in written:
-            before, after = self._trails.get(part), trails.get(part)
-            is_same = (before is None) is (after is None)
-            if before is not None and after is not None:
-                is_same = _axes(before) == _axes(after)
-            if is_same and (part in self._trails) is (part in trails):
+            known = self._trails.get(part), trails.get(part)
+            before, after = (None if each is None else _axes(each) for each in known)
+            if before == after and (part in self._trails) is (part in trails):
                 continue
             for other in [*self._learned, *self._trails]:
                 if memory_of(other) == memory_of(part):

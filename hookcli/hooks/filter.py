@@ -174,8 +174,7 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
 def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     call_id = _CALL_ID.fullmatch(form)
     for path in (form, call_id["path"] if call_id else form):
-        matched = [e.layer for e in entries if path in (e.layer.module_path, e.layer.label)]
-        if matched:
+        if matched := [e.layer for e in entries if path in (e.layer.module_path, e.layer.label)]:
             return matched
     return []
 

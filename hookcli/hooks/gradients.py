@@ -142,9 +142,7 @@ def observe_gradients(
     gradients = Gradients(observer)
     modules = find_modules(model)
     try:
-        for layer in layers:
-            if layer.is_operation:
-                continue
+        for layer in (each for each in layers if not each.is_operation):
             own = modules[layer.module_path].named_parameters(recurse=layer.is_leaf)
             for name, parameter in own:
                 gradients.parameter(layer, name.removesuffix(PRUNED), parameter)

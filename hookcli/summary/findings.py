@@ -259,14 +259,6 @@ def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
 
 _FINDERS = (
     *(_find_not_finite, _find_unsteady, _find_scales, _find_stretches, _find_without_gradient),
-    *(
-        _find_chance,
-        _find_float16,
-        find_channels,
-        _find_nan_pixels,
-        _find_overwritten,
-        _find_uncalled,
-        _find_skipped,
-    ),
-    *(_find_untrained, _find_small_images, _find_narrow),
+    *(_find_chance, _find_float16, find_channels, _find_nan_pixels, _find_overwritten),
+    *(_find_uncalled, _find_skipped, _find_untrained, _find_small_images, _find_narrow),
 )
