@@ -133,9 +133,6 @@ class TokenPlaces:
     def heads(self) -> int:
         return math.prod(self.shape) // self.windows
 
-    def turn(self, probabilities: Tensor) -> Tensor:
-        return probabilities.transpose(-2, -1) if self.is_turned else probabilities
-
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
         """Return a copy without cells if ``other`` has other places, and this object otherwise.
 

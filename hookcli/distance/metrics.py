@@ -2,7 +2,6 @@
 
 The distance between the tensors themselves is exact. The distance between their sketches is an
 estimate, and the distance between their figures (statistics such as the mean) is a lower bound.
-``find_axes`` finds whether one tensor is the other with its axes permuted.
 """
 
 from __future__ import annotations

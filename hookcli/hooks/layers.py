@@ -112,11 +112,8 @@ def _list_parts(module: nn.Module) -> set[str]:
         return set()
     if is_adapter(module) or is_quantized(module):
         return set(module._modules.keys())
-    found = {
-        name
-        for name, child in module._modules.items()
-        if type(child).__module__.startswith(_OBSERVERS)
-    }
+    homes = {name: type(child).__module__ for name, child in module._modules.items()}
+    found = {name for name, home in homes.items() if home.startswith(_OBSERVERS)}
     return found | ({"parametrizations"} if is_parametrized(module) else set())
 
 

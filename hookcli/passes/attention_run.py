@@ -113,8 +113,8 @@ class _AttentionListener:
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
         places = wanted.places
-        given = operation.args, operation.kwargs
-        raw = places.turn(call_probabilities(wanted.function, *given, output))
+        raw = call_probabilities(wanted.function, operation.args, operation.kwargs, output)
+        raw = raw.transpose(-2, -1) if places.is_turned else raw
         tokens = (places.queries.shape[1], places.keys.shape[1])
         if raw.shape[-2:] == tokens and math.prod(raw.shape[:-2]) == math.prod(places.shape):
             self._take(wanted, places.arrange(raw))

@@ -133,11 +133,8 @@ def _list_hidden(
 ) -> Iterator[tuple[LayerInfo, str]]:
     # The innermost modules count that are named like attention, multiplied tokens with tokens, or
     # weighed values with a softmax over tensors that hookcli could not follow.
-    attentions = [
-        path
-        for path, module in find_modules(model).items()
-        if path in finder.multipliers | finder.blind or _has_name_of_attention(path, module)
-    ]
+    modules, shown = find_modules(model), finder.multipliers | finder.blind
+    attentions = [p for p, m in modules.items() if p in shown or _has_name_of_attention(p, m)]
     seen = [call.call.layer.module_path for call in finder.calls]
     wanted = [layer.module_path for layer in layers if not layer.is_operation]
     for path in attentions:

@@ -1,7 +1,5 @@
 """Run images forward or backward, in batches or alone; collect records, Grad-CAM and saliency.
 
-hookcli reduces each tensor during the forward pass. This module decides whether the images of a
-batch share a forward pass. If a runner has edits or pruning, every batch also runs without them.
 With a backward pass, images run one at a time, because the gradient of a parameter is a sum over
 the batch.
 """

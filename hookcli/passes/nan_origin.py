@@ -45,7 +45,7 @@ def find_nan_origin(
         with change(model, forwards):
             made = find_forward_origin(model, inputs, pixels) | made
     for scorer in scorers.values():
-        made = _find_backward_origin(model, inputs, pixels, scorer=scorer, changes=changes) | made
+        made = _find_backward_origin(model, inputs, pixels, scorer, changes) | made
     return made
 
 
@@ -97,11 +97,7 @@ def _find_operations(
 
 
 def _find_backward_origin(
-    model: nn.Module,
-    inputs: ModelInputs,
-    pixels: Tensor,
-    scorer: Scorer,
-    changes: Sequence[Change] = (),
+    model: nn.Module, inputs: ModelInputs, pixels: Tensor, scorer: Scorer, changes: Sequence[Change]
 ) -> dict[str, str]:
     made: dict[str, str] = {}
 

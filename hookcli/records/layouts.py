@@ -246,8 +246,6 @@ def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
     # ``pixels``, or is square if ``pixels`` is None; (0, 0) if there is none.
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
-    if height > 0 and tokens % height == 0:
-        width = tokens // height
-        if _keeps_proportions(height, width, pixels):
-            return height, width
-    return 0, 0
+    width = tokens // height if height > 0 else 0
+    fits = width > 0 and height * width == tokens and _keeps_proportions(height, width, pixels)
+    return (height, width) if fits else (0, 0)
