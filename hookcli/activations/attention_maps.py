@@ -84,12 +84,8 @@ def measure_attention(
     on_image = ((queries >= 0)[..., None] & (keys >= 0)[:, None]).float()
     pairs = torch.stack([on_image, _distances(places).to(device) * on_image], -1)
     near, far = (values.flatten(2) @ pairs.flatten(1, 2)).sum(0).unbind(-1)
-    by_head = [
-        *(part.masked_fill(~counted, 0).sum((0, 2)) for part in (entropy, on_prefix, sums)),
-        counted.sum((0, 2)),
-        near,
-        far,
-    ]
+    totals = (each.masked_fill(~counted, 0).sum((0, 2)) for each in (entropy, on_prefix, sums))
+    by_head = [*totals, counted.sum((0, 2)), near, far]
     entropies, prefixes, masses, counts, nears, fars = torch.stack(by_head).tolist()
     known = not places.unknown
     return AttentionRow(
@@ -122,10 +118,8 @@ def query_map(probabilities: Tensor, places: TokenPlaces, cell: int) -> Tensor |
     no part of the image. ``probabilities`` are (windows, heads, queries, keys). The result is
     (heads[, frames], rows, columns), or None if the keys have no grid or no query is in the cell.
     """
-    if not places.key_grid:
-        return None
     found = (places.queries == cell).nonzero()
-    if not len(found):
+    if not places.key_grid or not len(found):
         return None
     if cell == CLASS_TOKEN:
         found = found[:1]

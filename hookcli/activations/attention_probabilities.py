@@ -56,11 +56,8 @@ def _of_products(
 
 
 def _softmax(scores: Tensor, *masks: Tensor | None) -> Tensor:
-    """Replace ``scores`` (…, queries, keys) in place by their softmax over the keys; return them.
-
-    A boolean mask hides the keys where it is False; any other mask is added to the scores. A query
-    whose keys are all hidden gets zeros.
-    """
+    # Overwrites ``scores`` (…, queries, keys). A boolean mask hides the keys where it is False; any
+    # other mask is added to the scores. A query whose keys are all hidden gets zeros.
     for mask in masks:
         if mask is not None and mask.dtype == torch.bool:
             scores.masked_fill_(~mask, -torch.inf)
@@ -98,11 +95,7 @@ def _of_modules(given: Mapping[str, Any]) -> Tensor:
 
 
 def _project(given: Mapping[str, Any], index: int, name: str) -> Tensor:
-    """Return the projected queries or keys of a multi-head call: (N, heads, tokens, width).
-
-    ``given`` has the arguments of ``multi_head_attention_forward`` by name. ``name`` is ``query``
-    with ``index`` 0, or ``key`` with ``index`` 1.
-    """
+    # Returns (N, heads, tokens, width). ``name`` is ``query`` with ``index`` 0, or ``key`` with 1.
     width, heads = given["embed_dim_to_check"], given["num_heads"]
     part = slice(index * width, (index + 1) * width)
     weight, bias = given["in_proj_weight"], given["in_proj_bias"]

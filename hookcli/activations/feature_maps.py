@@ -113,7 +113,6 @@ def take_cam(
         return (maps * slopes.clamp(0)).sum(0)
     if method == "eigencam":  # Muhammad and Yeasin 2020, https://arxiv.org/abs/2008.00299
         return _project(maps)
-    weights = slopes
     if method == "gradcam++":  # Chattopadhyay et al. 2018, https://arxiv.org/abs/1710.11063
         below = 2 * slopes**2 + maps.sum((1, 2), keepdim=True) * slopes**3
         weights = torch.where(slopes == 0, 0, slopes**2 / (below + _TINY)) * slopes.clamp(0)
@@ -123,10 +122,8 @@ def take_cam(
 
 
 def _project(maps: Tensor) -> Tensor:
-    """Project the places of maps (C, h, w) on the first principal component of their channels.
-
-    The sign of a component is arbitrary. It becomes positive where the channels are strongest.
-    """
+    # On the first principal component of the channels (C, h, w). Its sign is arbitrary, and becomes
+    # positive where the channels are strongest.
     places = maps.flatten(1).T.double()
     centred = places - places.mean(0)
     component: Tensor = torch.linalg.svd(centred, full_matrices=False).Vh[0]
@@ -193,8 +190,7 @@ def _finite_range(maps: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _shrink(maps: Tensor, tile: int) -> Tensor:
-    longest = max(maps.shape[1:])
-    factor = -(-longest // tile)
+    factor = -(-max(maps.shape[1:]) // tile)
     if factor == 1 or len(maps) == 0:
         return maps
     pool = [min(factor, length) for length in maps.shape[1:]]
@@ -209,11 +205,8 @@ def _to_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
 
 
 def _to_signed_levels(maps: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Map values to integers below ``count`` so that 0 becomes ``count // 2``.
-
-    The scale follows from ``low`` or ``high`` (the smallest and largest values), whichever is
-    farther from 0. NaN and Inf become ``count``.
-    """
+    # 0 becomes ``count // 2``, and NaN and Inf become ``count``. The scale follows from ``low`` or
+    # ``high``, whichever is farther from 0.
     middle = count // 2
     largest = torch.maximum(-low, high).clamp_min(torch.finfo(torch.float32).tiny)
     levels = (maps / largest * (count - 1 - middle)).round_() + middle

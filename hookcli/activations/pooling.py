@@ -79,8 +79,7 @@ def _pool(values: Tensor, layout: Layout, style: SaveStyle) -> Tensor:
         return maps.amax(tuple(range(2, maps.dim())))
     wide = maps.to(torch.float64 if maps.dtype == torch.float64 else torch.float32)
     means = wide.mean(tuple(range(2, maps.dim()))) if style.pool == "mean" else _grid(wide, style)
-    keeps_dtype = style.dtype is None and maps.is_floating_point()
-    return means.to(maps.dtype) if keeps_dtype else means
+    return means.to(maps.dtype) if style.dtype is None and maps.is_floating_point() else means
 
 
 def _grid(maps: Tensor, style: SaveStyle) -> Tensor:

@@ -53,14 +53,12 @@ def reduce_rows(rows: Tensor, channel_axis: int | None) -> RowStats:
     fast = None
     if values.is_cpu:
         fast = _reduce_fast(values, low.amin(1).tolist(), high.amax(1).tolist())
-    table: Sequence[Sequence[float]] | Tensor
-    if fast is None:
-        flat = values.flatten(1)
-        pieces = torch.split(flat, max(1, _PIECE // flat.shape[1]))
-        table = torch.cat([_reduce_piece(piece) for piece in pieces])
-    else:
-        table = list(zip(*(fast[name] for name in STATISTICS), strict=True))
-    return RowStats(table, *((None, None) if channel_axis is None else (low, high)))
+    ranges = (None, None) if channel_axis is None else (low, high)
+    if fast is not None:
+        return RowStats([*zip(*(fast[name] for name in STATISTICS), strict=True)], *ranges)
+    flat = values.flatten(1)
+    pieces = torch.split(flat, max(1, _PIECE // flat.shape[1]))
+    return RowStats(torch.cat([_reduce_piece(piece) for piece in pieces]), *ranges)
 
 
 def as_real(values: Tensor) -> Tensor:
@@ -128,10 +126,8 @@ def _norms(values: Tensor) -> Tensor:
     nearest = axes[0]
     norms: Tensor
     if values.shape[nearest] > _RUN:
-        pieces = [
-            torch.linalg.vector_norm(p, dim=nearest) for p in torch.split(values, _RUN, nearest)
-        ]
-        norms = torch.stack(pieces, -1)
+        pieces = torch.split(values, _RUN, nearest)
+        norms = torch.stack([torch.linalg.vector_norm(p, dim=nearest) for p in pieces], -1)
     else:
         norms = torch.linalg.vector_norm(values, dim=axes)
     if norms.dim() > 1:

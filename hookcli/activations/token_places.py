@@ -133,9 +133,6 @@ class TokenPlaces:
     def heads(self) -> int:
         return math.prod(self.shape) // self.windows
 
-    def turn(self, probabilities: Tensor) -> Tensor:
-        return probabilities.transpose(-2, -1) if self.is_turned else probabilities
-
     def unlike(self, other: TokenPlaces | None, reason: str) -> TokenPlaces:
         """Return a copy without cells if ``other`` has other places, and this object otherwise.
 
@@ -161,8 +158,7 @@ class TokenPlaces:
         *_, queries, keys = probabilities.shape
         split = probabilities.reshape(*self.shape, queries, keys)
         heads = [axis for axis in range(len(self.shape)) if axis not in self.window_axes]
-        last = len(self.shape)
-        ordered = split.permute(*self.window_axes, *heads, last, last + 1)
+        ordered = split.permute(*self.window_axes, *heads, -2, -1)
         return ordered.reshape(self.windows, self.heads, queries, keys)
 
 

@@ -244,11 +244,10 @@ class TokenTrails:
     def _trails_of(self, call: FunctionCall, given: Sequence[Tensor]) -> list[Trail]:
         if call.name in REPLACING:
             return [self._replace(call.name, *call.args, *call.kwargs.values())]
-        if call.loses_places(given):
-            return [Trail(everywhere(LOST, part)) for part in call.outputs]
-        if isinstance(call.output, Tensor):
+        is_lost = call.loses_places(given)
+        if isinstance(call.output, Tensor) and not is_lost:
             return [self._trail_of(call, given, call.output)]
-        if call.name in MOVING:
+        if call.name in MOVING and not is_lost:
             moved = call.function(self._trails[given[0]].own, *call.args[1:], **call.kwargs)
             return [Trail(own) for own in tensors_in(moved)]
         return [Trail(everywhere(LOST, part)) for part in call.outputs]
@@ -332,12 +331,8 @@ class TokenTrails:
         return Trail(own, columns)
 
     def _multiply_all(self, given: Sequence[Tensor], output: Tensor) -> Trail | None:
-        """Return the trail (pixel indices) of a broadcast product of all queries with all keys.
-
-        ``given`` has the factors, in any order: (…, queries, 1, channels) and (…, 1, keys,
-        channels). For other shapes, return None. ``saw_product`` becomes True if a factor comes
-        from pixels.
-        """
+        # A broadcast product of all queries (…, queries, 1, channels) with all keys (…, 1, keys,
+        # channels), in any order. For other shapes, return None.
         if len(given) != 2 or output.dim() < 3:
             return None
         own, columns = (self._trails[part].own for part in given)
@@ -378,11 +373,8 @@ class TokenTrails:
 
 
 def _join_channels(trails: list[Tensor], call: FunctionCall, output: Tensor) -> list[Tensor]:
-    """Return the trails of the tensors that ``call``, such as ``cat``, joins into ``output``.
-
-    ``trails`` has the pixel indices of each tensor's values. If the call gives tokens more channels
-    by appending tensors that come from no pixel, these tensors get the tokens' indices.
-    """
+    # If ``call``, such as ``cat``, gives tokens more channels by appending tensors that come from
+    # no pixel, these tensors get the tokens' pixel indices.
     axis = (*call.args[1:], *call.kwargs.values(), 0)[0] % output.dim()
     placed = next((part for part in trails if has_places(part)), None)
     is_channel = axis == output.dim() - 1 or (axis, output.dim()) == (1, 4)
@@ -414,12 +406,8 @@ def _change(trail: Trail, call: FunctionCall, output: Tensor) -> Trail | None:
 
 
 def _parts_summed(trail: Trail, inside: Sequence[str], summed: Collection[str]) -> set[int]:
-    """Return which parts of a factor's trail a product sums over: 0 for ``own``, 1 for ``columns``.
-
-    ``inside`` names the axes of the factor, such as ``["row", "summed"]``, and ``summed`` names
-    those that the product sums over. A part counts if its pixels differ along such an axis, or if
-    hookcli cannot know whether they do.
-    """
+    # The parts are 0 for ``own``, 1 for ``columns``. A part counts if its pixels differ along one
+    # of the ``summed`` axes, or if hookcli cannot know whether they do.
     # The set is empty if the product sums over heads. It has both parts if the trail is lost or a
     # summed axis has the length 1, so that hookcli cannot tell. Learned tokens all have the same
     # trail; hookcli assumes that they are on the last two axes.

@@ -163,13 +163,10 @@ def _exceeds(error: OwnError, limits: Iterable[float]) -> bool:
 
 
 def _list_usual(errors: Sequence[OwnError]) -> Iterator[list[float]]:
-    """Yield, for each call, the limits above which own errors are unusual among similar calls.
-
-    A call has one limit for each pair in ``OwnError.figures``.
-    """
-    # This is a multiple of the median of other modules of the type. With fewer than three of these,
-    # other layers with weights, or all other modules, replace them. A multiple of what quantizing
-    # explains is then a lower limit; else, an upper one, for whole tensors of layers with weights.
+    # The limits of a call, one for each pair in ``OwnError.figures``, are a multiple of the median
+    # of other modules of the type. With fewer than three of these, other layers with weights, or
+    # all other modules, replace them. A multiple of what quantizing explains is then a lower limit;
+    # else, an upper one, for whole tensors of layers with weights.
     alike: dict[tuple[str, int], list[tuple[str, float]]] = defaultdict(list)
     for each in errors:
         kind = each.kind or each.module_type

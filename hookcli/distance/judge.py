@@ -107,7 +107,8 @@ class Judge:
             self._of_images.setdefault(key, []).append(judged.row)
         known = self._judged.get(key)
         if known is None:
-            self._order.insert(self._index_for(pair.image), key)
+            before = self._before if self._before and self._before[0] == pair.image else None
+            self._order.insert(self._order.index(before[1]) + 1 if before else 0, key)
         else:
             images, failed = known.row.images + 1, known.row.failed_images + (not judged.row.holds)
             worst = judged if judged.excess > known.excess else known
@@ -156,11 +157,6 @@ class Judge:
         ranked.sort(key=lambda each: (each[2].row.holds, -each[2].excess, each[0]))
         for rank, (order, key, judged) in enumerate(ranked, 1):
             yield replace(judged.row, rank=rank, order=order), key
-
-    def _index_for(self, image: str) -> int:
-        if self._before is None or self._before[0] != image:
-            return 0
-        return self._order.index(self._before[1]) + 1
 
     def _rtol_of(self, pair: CallPair, distance: Distance) -> float:
         dtypes = tuple(name for each in pair.present for name in (each.dtype, each.coarsest))

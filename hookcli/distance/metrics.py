@@ -2,7 +2,6 @@
 
 The distance between the tensors themselves is exact. The distance between their sketches is an
 estimate, and the distance between their figures (statistics such as the mean) is a lower bound.
-``find_axes`` finds whether one tensor is the other with its axes permuted.
 """
 
 from __future__ import annotations
@@ -208,8 +207,7 @@ def _cosine(one: NDArray[Any], two: NDArray[Any]) -> float | None:
     if not all(norms):
         return None
     one, two = one / norms[0], two / norms[1]
-    product = _dot(one, two) / math.sqrt(_dot(one, one) * _dot(two, two))
-    return max(-1.0, min(1.0, product))
+    return max(-1.0, min(1.0, _dot(one, two) / math.sqrt(_dot(one, one) * _dot(two, two))))
 
 
 def _dot(one: NDArray[Any], two: NDArray[Any]) -> float:

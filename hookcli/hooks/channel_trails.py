@@ -115,11 +115,9 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _forget(self, written: Sequence[Tensor], trails: _Trails) -> None:
         for part in written:
-            before, after = self._trails.get(part), trails.get(part)
-            is_same = (before is None) is (after is None)
-            if before is not None and after is not None:
-                is_same = _axes(before) == _axes(after)
-            if is_same and (part in self._trails) is (part in trails):
+            known = self._trails.get(part), trails.get(part)
+            before, after = (None if each is None else _axes(each) for each in known)
+            if before == after and (part in self._trails) is (part in trails):
                 continue
             for other in [*self._learned, *self._trails]:
                 if memory_of(other) == memory_of(part):
@@ -204,16 +202,11 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {part: _shrink(each) for part, each in zip(outputs, moved, strict=True)}
 
     def _align(self, parts: Sequence[Tensor]) -> list[Tensor] | None:
-        known = [each for part in parts if (each := self._trails.get(part)) is not None]
-        trails = []
-        for part in parts:
-            trail = self._trails.get(part)
-            if trail is None:
-                if part not in self._learned or not known:
-                    return None
-                trail = _fit(known[0], part.shape)
-            trails.append(trail)
-        return trails
+        pairs = [(part, self._trails.get(part)) for part in parts]
+        known = [trail for _, trail in pairs if trail is not None]
+        if not known or any(t is None and part not in self._learned for part, t in pairs):
+            return None
+        return [_fit(known[0], part.shape) if t is None else t for part, t in pairs]
 
     def _weighs(self, given: Tensor, axis: int) -> bool:
         trail = self._trails.get(given)

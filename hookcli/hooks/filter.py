@@ -174,8 +174,7 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
 def _match_path(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     call_id = _CALL_ID.fullmatch(form)
     for path in (form, call_id["path"] if call_id else form):
-        matched = [e.layer for e in entries if path in (e.layer.module_path, e.layer.label)]
-        if matched:
+        if matched := [e.layer for e in entries if path in (e.layer.module_path, e.layer.label)]:
             return matched
     return []
 
@@ -223,12 +222,8 @@ def add_operations(
 ) -> tuple[LayerInfo, ...]:
     known = {layer.module_path for layer in layers}
     paths = [layer.module_path for layer in layers if not layer.is_operation]
-    inside = (
-        each.layer
-        for each in operations
-        if each.layer.module_path not in known
-        and any(is_inside(split_path(each.layer.module_path)[0], path) for path in paths)
-    )
+    new = [each.layer for each in operations if each.layer.module_path not in known]
+    inside = (e for e in new if any(is_inside(split_path(e.module_path)[0], p) for p in paths))
     return (*layers, *inside)
 
 
@@ -251,12 +246,9 @@ def _in_order(
 
 
 def _all_calls(operations: Sequence[FoundOperation]) -> list[ChosenCall]:
-    moments = [
-        (moment, each.layer.module_path, call)
-        for each in operations
-        for call, moment in enumerate(each.moments)
-    ]
-    return [(path, call) for _, path, call in sorted(moments)]
+    known = [(each.layer.module_path, each.moments) for each in operations]
+    calls = sorted((m, path, call) for path, moments in known for call, m in enumerate(moments))
+    return [(path, call) for _, path, call in calls]
 
 
 def to_slice(form: re.Match[str], count: int) -> slice:

@@ -142,9 +142,7 @@ def observe_gradients(
     gradients = Gradients(observer)
     modules = find_modules(model)
     try:
-        for layer in layers:
-            if layer.is_operation:
-                continue
+        for layer in (each for each in layers if not each.is_operation):
             own = modules[layer.module_path].named_parameters(recurse=layer.is_leaf)
             for name, parameter in own:
                 gradients.parameter(layer, name.removesuffix(PRUNED), parameter)
@@ -161,14 +159,11 @@ def need_gradients(model: nn.Module) -> Iterator[None]:
 
     hookcli discards these gradients. At the end, it restores ``requires_grad`` and ``grad``.
     """
-    known = [
-        (parameter, parameter.requires_grad, parameter.grad)
-        for parameter in model.parameters()
-        if parameter.is_floating_point() or parameter.is_complex()
-    ]
+    parameters = [p for p in model.parameters() if p.is_floating_point() or p.is_complex()]
+    known = [(each, each.requires_grad, each.grad) for each in parameters]
     handles = []
     try:
-        for parameter, _, _ in known:
+        for parameter in parameters:
             parameter.requires_grad_(True)
             parameter.grad = None
             handles.append(hook_accumulated(parameter, _forget))

@@ -20,27 +20,17 @@ from hookcli.records.layouts import NO_TOKENS, Channels, Tokens
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_TORCH_NN = "torch.nn.modules."
-_QUANTIZED = "torch.ao.nn.quantized.modules."
+_HOMES = ("torch.nn.modules.", "torch.ao.nn.quantized.modules.")
 _QUANTIZED_LAYERS = re.compile(
     r"torch\.ao\.nn\.(intrinsic\.)?(quantized|qat)\.(dynamic\.)?modules(?!\.functional_modules)"
 )
 _OBSERVERS = ("torch.ao.quantization.fake_quantize", "torch.ao.quantization.observer")
+_NORMS = ("batchnorm", "instancenorm", "normalization")
 _FAMILY_MODULES = {
-    _TORCH_NN + "conv": "conv",
-    _QUANTIZED + "conv": "conv",
-    _TORCH_NN + "linear": "linear",
-    _QUANTIZED + "linear": "linear",
-    _TORCH_NN + "batchnorm": "norm",
-    _TORCH_NN + "instancenorm": "norm",
-    _TORCH_NN + "normalization": "norm",
-    _QUANTIZED + "batchnorm": "norm",
-    _QUANTIZED + "normalization": "norm",
-    _TORCH_NN + "activation": "act",
-    _QUANTIZED + "activation": "act",
-    _TORCH_NN + "pooling": "pool",
-    _TORCH_NN + "dropout": "dropout",
-    _QUANTIZED + "dropout": "dropout",
+    **{home + each: each for home in _HOMES for each in ("conv", "linear", "dropout")},
+    **{home + each: "norm" for home in _HOMES for each in _NORMS},
+    **{f"{home}activation": "act" for home in _HOMES},
+    "torch.nn.modules.pooling": "pool",
     "torchvision.ops.stochastic_depth": "dropout",
     "torchvision.ops.drop_block": "dropout",
     "timm.layers.activations": "act",
@@ -122,11 +112,8 @@ def _list_parts(module: nn.Module) -> set[str]:
         return set()
     if is_adapter(module) or is_quantized(module):
         return set(module._modules.keys())
-    found = {
-        name
-        for name, child in module._modules.items()
-        if type(child).__module__.startswith(_OBSERVERS)
-    }
+    homes = {name: type(child).__module__ for name, child in module._modules.items()}
+    found = {name for name, home in homes.items() if home.startswith(_OBSERVERS)}
     return found | ({"parametrizations"} if is_parametrized(module) else set())
 
 
@@ -222,9 +209,8 @@ def _claim(module: nn.Module) -> Channels:
 
 
 def channels_of_class(name: str, family: str) -> Channels:
-    if name.endswith(("RoIAlign", "RoIPool")) or name.startswith(_NORMS_FIRST):
-        return Channels.FIRST
-    if family in ("conv", "pool"):
+    is_first = name.endswith(("RoIAlign", "RoIPool")) or name.startswith(_NORMS_FIRST)
+    if is_first or family in ("conv", "pool"):
         return Channels.FIRST
     return Channels.LAST if family == "linear" or name == "Embedding" else Channels.UNKNOWN
 
@@ -234,18 +220,12 @@ def find_tokens(modules: Mapping[str, nn.Module]) -> dict[str, Tokens]:
     # convolution, if it has only one. The numbers of extra tokens are ``num_prefix_tokens`` of timm
     # and ``num_detection_tokens`` of transformers, in the outermost module that has them.
     patches = {path: patch for path, module in modules.items() if (patch := _patch_of(module))}
-    inside = Counter(above for path in patches for above in list_above(path))
-    alone = {
-        above: patch
-        for path, patch in patches.items()
-        for above in list_above(path)
-        if inside[above] == 1
-    }
+    pairs = [(above, patch) for path, patch in patches.items() for above in list_above(path)]
+    inside = Counter(above for above, _ in pairs)
+    alone = {above: patch for above, patch in pairs if inside[above] == 1}
     before = {path: _count(module, "num_prefix_tokens") for path, module in modules.items()}
-    after = {
-        path: _count(ask(module, "config"), "num_detection_tokens")
-        for path, module in modules.items()
-    }
+    configs = {path: ask(module, "config") for path, module in modules.items()}
+    after = {path: _count(each, "num_detection_tokens") for path, each in configs.items()}
     found = {}
     for path in modules:
         around = list(list_above(path))

@@ -39,6 +39,10 @@ def tensors_in(value: object) -> list[Tensor]:
     return [tensor for _, tensor in named_tensors(value)]
 
 
+def bytes_of(value: object) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors_in(value))
+
+
 def map_tensors(
     value: object,
     change: Callable[[str, Tensor], Tensor],

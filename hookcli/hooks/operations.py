@@ -154,9 +154,7 @@ def name_spelling(name: str) -> str:
 
 
 def name_aten(target: str) -> str:
-    parts = target.replace("::", ".").split(".")
-    name = parts[1] if len(parts) > 1 else parts[0]
-    name = name.removesuffix("_")
+    name = target.replace("::", ".").split(".")[:2][-1].removesuffix("_")
     return _ATEN.get(name) or _SAME.get(name, name)
 
 

@@ -65,9 +65,7 @@ def watch(
     watched = _Watched(started and hidden(started), hidden(finished), operations, others)
     placed = PlacedHooks()
     try:
-        for layer in layers:
-            if layer.is_operation:
-                continue
+        for layer in (each for each in layers if not each.is_operation):
             module = modules.get(layer.module_path)
             if module is None:
                 raise ForwardError(
@@ -194,12 +192,10 @@ class WriteWatcher:
         intact = []
         for returned in self._intact:
             tensor = returned.tensor()
-            if tensor is None:
-                continue
-            if tensor._version == returned.version:
+            if tensor is not None and tensor._version == returned.version:
                 intact.append(returned)
-                continue
-            layer = self._running[-1].layer
-            how = "by" if layer.is_leaf else "inside"
-            self.written[returned.call_id] = f"{how} {layer.label} ({layer.module_type})"
+            elif tensor is not None:
+                layer = self._running[-1].layer
+                how = "by" if layer.is_leaf else "inside"
+                self.written[returned.call_id] = f"{how} {layer.label} ({layer.module_type})"
         self._intact = intact

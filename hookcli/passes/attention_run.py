@@ -79,8 +79,9 @@ class AttentionSettings:
             first = self.first()
             if first.shape[1:] != shape:
                 first = functional.interpolate(first.float(), shape[1:])
-            first = first.to(pixels)
-            self.found[shape] = find_attention(self.model, self.inputs, self.layers, first)
+            self.found[shape] = find_attention(
+                self.model, self.inputs, self.layers, first.to(pixels)
+            )
         return self.found[shape]
 
 
@@ -112,8 +113,8 @@ class _AttentionListener:
             return
         wanted, operation = cast("tuple[AttentionCall, OperationCall]", call)
         places = wanted.places
-        given = operation.args, operation.kwargs
-        raw = places.turn(call_probabilities(wanted.function, *given, output))
+        raw = call_probabilities(wanted.function, operation.args, operation.kwargs, output)
+        raw = raw.transpose(-2, -1) if places.is_turned else raw
         tokens = (places.queries.shape[1], places.keys.shape[1])
         if raw.shape[-2:] == tokens and math.prod(raw.shape[:-2]) == math.prod(places.shape):
             self._take(wanted, places.arrange(raw))

@@ -116,8 +116,7 @@ class Captured:
         return f"{model}{count(len(self.records), 'tensor')} of {layers}"
 
     def _repr_html_(self) -> str:
-        records = self.records
-        uncalled = self.uncalled
+        records, uncalled = self.records, self.uncalled
         notes = [f"{each.layer.label} did not run: {each.reason}" for each in uncalled][:MOST_NOTES]
         if len(uncalled) > MOST_NOTES:
             notes.append(and_more(len(uncalled) - MOST_NOTES, "and {} more that did not run"))

@@ -51,10 +51,9 @@ class CompiledRunner(GraphRunner):
         paths = _list_paths(runner.module)
 
         def collect(module: fx.GraphModule, _examples: Sequence[Tensor]) -> Callable[..., object]:
-            nodes = list_nodes(module, paths)
             number = len(graphs)
             returned.extend(f"{number}/{name}" for name in list_returned(module.graph))
-            graphs.append([each.within(f"{number}/") for each in nodes])
+            graphs.append([each.within(f"{number}/") for each in list_nodes(module, paths)])
 
             def run(*inputs: Tensor) -> object:
                 runs[number] += 1

@@ -121,12 +121,11 @@ class EagerRunner(Runner):
         size = self.size_of(batch.pixels)
         changes = () if self.is_plain else self.edits.changes(effects, size, len(batch.keys))
         wanted = None if self.is_plain else self.attention
-        block = attend(wanted, batch.keys[0], batch.pixels)
         with (
             self.changed(changes),
             self._find_overwriting(overwritten) if batch.is_first else torch.inference_mode(),
             observe(self.module, self.layers, see, at=self.at, called=called),
-            block as attending,
+            attend(wanted, batch.keys[0], batch.pixels) as attending,
         ):
             output = self.call(batch.pixels, seen)
         attention = None if attending is None else attending.finish()
@@ -240,8 +239,7 @@ class EagerRunner(Runner):
     def _find_overwriting(self, overwritten: dict[str, str]) -> Iterator[None]:
         # Tensors of inference mode lack the version counters that hookcli reads here.
         watcher = WriteWatcher(overwritten)
-        operations = (layer for layer in self.layers if layer.is_operation)
-        layers = [*list_watchable(self.module), *operations]
+        layers = [*list_watchable(self.module), *(e for e in self.layers if e.is_operation)]
         with torch.no_grad(), watch(self.module, layers, watcher.started, watcher.finished):
             yield
 

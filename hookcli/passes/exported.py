@@ -135,10 +135,8 @@ class ProgramRunner(GraphRunner):
     def compute(
         self, arguments: Arguments, values: Collection[str], receive: Receive, fed: Tensors
     ) -> list[Tensor]:
-        wanted = frozenset(values)
-
         def pass_on(name: str, result: Any) -> Any:
-            if name in wanted:
+            if name in values:
                 receive(name, result)
             return fed[name].clone() if name in fed else result
 

@@ -97,11 +97,7 @@ def _watch(loaded: ModelDescription, runner: Runner) -> tuple[Sequence[_Seen], i
 
 
 def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) -> int:
-    """Return the index in ``seen`` of the first call of the model's head, which makes the logits.
-
-    If hookcli finds no head, the result is ``len(seen)``. ``seen`` has the calls in running order,
-    ``module`` is the model, and ``output`` is what the model returned.
-    """
+    # Returns the index in ``seen`` of the head's first call, or ``len(seen)`` if there is no head.
     # The head is the part that models of timm and segmentation_models_pytorch name; else, the
     # layers with weights that make a part of the output; else, the last layer with weights, unless
     # its output or the layers after it show that it does not make the logits.
@@ -113,14 +109,9 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
     modules = {} if module is None else find_modules(module)
     paths = {path for path, each in modules.items() if any(each is part for part in own)}
     named = [each for each in seen if each.name[0] in paths]
-    weighted = [
-        each
-        for each in seen
-        if each.call.layer.is_leaf
-        and each.call.layer.params
-        and each.call.side == "output"
-        and not _NO_HEAD.search(f"{each.name[0]} {each.call.layer.module_type}")
-    ]
+    leaves = [e for e in seen if e.call.layer.is_leaf and e.call.side == "output"]
+    able = [e for e in leaves if e.call.layer.params]
+    weighted = [e for e in able if not _NO_HEAD.search(f"{e.name[0]} {e.call.layer.module_type}")]
     parts = dict(named_tensors(output))
     logits = [parts["logits"]] if "logits" in parts else parts.values()
     returned = {mark: tensor.shape for tensor in logits if (mark := _mark(tensor)) is not None}
@@ -128,8 +119,7 @@ def _find_head(module: nn.Module | None, output: object, seen: Sequence[_Seen]) 
     last = [each for each in weighted[-1:] if _may_make(each, returned.values())]
     if last and _feeds_features(modules.get(last[0].name[0]), seen[seen.index(last[0]) + 1 :]):
         last = []
-    heads = named or [*makers.values()] or last
-    names = {each.name for each in heads}
+    names = {each.name for each in named or [*makers.values()] or last}
     return next((at for at, each in enumerate(seen) if each.name in names), len(seen))
 
 

@@ -133,11 +133,8 @@ def _list_hidden(
 ) -> Iterator[tuple[LayerInfo, str]]:
     # The innermost modules count that are named like attention, multiplied tokens with tokens, or
     # weighed values with a softmax over tensors that hookcli could not follow.
-    attentions = [
-        path
-        for path, module in find_modules(model).items()
-        if path in finder.multipliers | finder.blind or _has_name_of_attention(path, module)
-    ]
+    modules, shown = find_modules(model), finder.multipliers | finder.blind
+    attentions = [p for p, m in modules.items() if p in shown or _has_name_of_attention(p, m)]
     seen = [call.call.layer.module_path for call in finder.calls]
     wanted = [layer.module_path for layer in layers if not layer.is_operation]
     for path in attentions:
@@ -206,5 +203,4 @@ class _Finder:
             index = self._of_modules[module_path]
             self._of_modules[module_path] += 1
             call = Call(self.layers[module_path], index, len(self.calls) + 1, "attention")
-            found = AttentionCall(call, operation.path, own_index, function=name, places=places)
-            self.calls.append(found)
+            self.calls.append(AttentionCall(call, operation.path, own_index, name, places))

@@ -55,18 +55,13 @@ def find_operations(model: nn.Module, arguments: tuple[object, ...]) -> tuple[Fo
         with unchanged(model):
             run_watched(model, cast("tuple[object, ...]", own), finder)
     modules = {layer.module_path: layer for layer in list_layers(model)}
-    found = []
+    found, root = [], modules[""]
     for path, seen in finder.seen.items():
         module_path, name = split_path(path)
         if seen.returns:
-            layer = LayerInfo(
-                path,
-                name,
-                depth_of(module_path),
-                channels=channels_of_operation(name),
-                tokens=modules.get(module_path, modules[""]).tokens,
-            )
-            computes = seen.computes and may_compute(name)
+            channels, tokens = channels_of_operation(name), modules.get(module_path, root).tokens
+            depth, computes = depth_of(module_path), seen.computes and may_compute(name)
+            layer = LayerInfo(path, name, depth, channels=channels, tokens=tokens)
             found.append(FoundOperation(layer, tuple(seen.moments), computes))
     return tuple(found)
 
@@ -105,11 +100,10 @@ def infer_layouts(loaded: LoadedModel, layers: Sequence[LayerInfo]) -> tuple[Lay
     # hookcli runs the model only if the type of a layer leaves the position of the channel axis
     # open. If the model raises or has lazy parameters, the layers are returned unchanged.
     module, inputs = loaded.module, loaded.inputs
-    if not _is_open(module, layers):
-        return tuple(layers)
-    pixels = loaded.pixels_to_try()
-    with contextlib.suppress(ForwardError):
-        return infer_from(module, inputs.arguments_of(pixels), layers, inputs.size_of(pixels))
+    if _is_open(module, layers):
+        pixels = loaded.pixels_to_try()
+        with contextlib.suppress(ForwardError):
+            return infer_from(module, inputs.arguments_of(pixels), layers, inputs.size_of(pixels))
     return tuple(layers)
 
 
@@ -126,11 +120,8 @@ def infer_from(
         if any(layer.is_operation for layer in layers):  # its input may come from any operation
             watched += [each.layer for each in find_operations(module, arguments)]
         watcher = LayoutWatcher(size, follow_channels(module, arguments))
-        with (
-            without_fast_path(),
-            watch(module, watched, watcher.started, watcher.finished),
-            watcher.trails,
-        ):
+        watching = watch(module, watched, watcher.started, watcher.finished)
+        with without_fast_path(), watching, watcher.trails:
             call_model(module, arguments)
     return tuple(map(watcher.infer, layers))
 

@@ -107,12 +107,8 @@ class FlopCounter(_FlopCounterMode):  # type: ignore[no-untyped-call]
 
 
 def _find_rule(operator: torch._ops.OpOverload) -> _Rule | None:
-    """Return a formula for an operator that torch cannot count.
-
-    The result is None if the operator multiplies nothing, or if it only runs other operators, which
-    hookcli counts instead.
-    """
-    # ``_count_nothing``: the operator may multiply, but hookcli has no formula either.
+    # For operators that torch cannot count. None: the operator multiplies nothing, or only runs
+    # others, which are counted. ``_count_nothing``: it may multiply, but hookcli has no formula.
     library, _, name = operator._schema.name.partition("::")
     if library in _KNOWN and (not _PRODUCTS.search(name) or _NO_PRODUCTS.search(name)):
         return None
@@ -141,11 +137,8 @@ def _count_product(operands: tuple[int, int], named: _Arguments, _output: object
 def _count_layer(
     named: _Arguments, output: Any, *, axis: int, of_output: bool = False
 ) -> int | None:
-    """Return 2 FLOPs for each weight at each position of the data; None if there is no weight.
-
-    ``named`` has the operator's arguments by name. The data is the output if ``of_output`` is True,
-    and otherwise the first argument. ``axis`` is the data's channel axis.
-    """
+    # Counts 2 FLOPs for each weight at each position of the data: the output if ``of_output``, and
+    # otherwise the first argument. ``axis`` is the data's channel axis. None if there is no weight.
     # A convolution counts the output's positions, and a transposed one those of the input. The
     # interpolation of a deformable one (https://arxiv.org/abs/1703.06211) is not counted.
     data = output if of_output else next(iter(named.values()))

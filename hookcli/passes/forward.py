@@ -1,7 +1,5 @@
 """Run images forward or backward, in batches or alone; collect records, Grad-CAM and saliency.
 
-hookcli reduces each tensor during the forward pass. This module decides whether the images of a
-batch share a forward pass. If a runner has edits or pruning, every batch also runs without them.
 With a backward pass, images run one at a time, because the gradient of a parameter is a sum over
 the batch.
 """
@@ -188,9 +186,7 @@ def run_backward(
         ]
         names = ("records", "pictures", "kept", "scores", "unedited_scores", "heats")
         chain = itertools.chain.from_iterable
-        joined: dict[str, Any] = {
-            name: (*chain(getattr(each, name) for each in found),) for name in names
-        }
+        joined: dict[str, Any] = {n: (*chain(getattr(r, n) for r in found),) for n in names}
         results.append(replace(found[0], **joined))
     return results
 
@@ -231,7 +227,7 @@ def _observe_image(
     heats = _find_cams(key, observer, size, settings.cams, passed.score, settings.wanted)
     heats = [_judge(settings, heat, pixels, scorer.aimed(passed.aim)) for heat in heats]
     if settings.wanted.saliency and passed.pixels.grad is not None:
-        gradient = _saliency(passed.pixels.grad)
+        gradient = passed.pixels.grad[0].abs().flatten(0, -3).amax(0).float().cpu()  # (H, W)
         heats.append(Heat(key, "saliency", None, gradient, score=passed.score, target=of))
     return replace(
         result,
@@ -360,26 +356,16 @@ def _judge(settings: BackwardSettings, heat: Heat, pixels: Tensor, scorer: Score
     observer = _Observer(lambda *_: None, (), target=call.target)
     with suppress(ForwardError, NoBoxError):
         _run_pass(again, pixels, observer, scorer, changes=())
-    size = runner.size_of(pixels)
-    others = _find_cams(heat.image, observer, size, cams, heat.score, wanted)
+    others = _find_cams(heat.image, observer, runner.size_of(pixels), cams, heat.score, wanted)
     maps = (h.values for h in others if h.call and (wanted.cam_mean or h.call.id == call.id))
     other = next(filter(_is_drawn, maps), None)
-    judge = Judge.of(runner, scorer, pixels)
-    test = judge.test(heat.values, other)
+    test = Judge.of(runner, scorer, pixels).test(heat.values, other)
     scores = (*test.deletion, *test.insertion, *test.random, *test.randomised)
     return replace(heat, test=test) if all(map(math.isfinite, scores)) else heat
 
 
 def _is_drawn(cam: Tensor) -> bool:
     return bool(cam.isfinite().all() and cam.max() > 0)
-
-
-def _saliency(gradient: Tensor) -> Tensor:
-    """Reduce a gradient (1, …, H, W) to the largest absolute value at each pixel, (H, W)."""
-    plane = gradient[0].abs()
-    while plane.dim() > 3:
-        plane = plane.amax(0)
-    return plane.amax(0).float().cpu()
 
 
 def _record_missing(key: str, size: tuple[int, int], lost: MissingGradient, of: str) -> LayerRecord:

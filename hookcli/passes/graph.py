@@ -161,12 +161,8 @@ class _Group:
 def _find_named(
     returned: frozenset[str], left_out: list[tuple[str, str]], nodes: Sequence[GraphNode]
 ) -> Iterator[GraphCall]:
-    """Yield the calls in a graph in which each node names the modules that it comes from.
-
-    ``returned`` has the names of the values that the graph returns. For each node that belongs to
-    no call, the function adds the operation and a reason to ``left_out``.
-    """
     # Operations that only return views or copies are not calls, nor are those in torch's modules.
+    # For each node that belongs to no call, ``left_out`` gets the operation and a reason.
     users: dict[str, set[int]] = defaultdict(set, {name: {-1} for name in returned})
     for at, node in enumerate(nodes):
         for name in node.inputs:
@@ -254,10 +250,8 @@ def _list_escaping(
 
 
 def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
-    """Group the indices of nodes by the module call that the nodes belong to, outer calls first.
-
-    If the graph does not number the calls, only consecutive nodes belong to the same call.
-    """
+    # A group is a module's call; outer calls come first. If the graph does not number the calls,
+    # only consecutive nodes belong to the same call.
     found: dict[object, _Group] = {}
     running: list[tuple[ModuleScope, int]] = []
     for index, node in enumerate(nodes):
@@ -271,12 +265,9 @@ def _list_groups(nodes: Sequence[GraphNode]) -> list[_Group]:
 
 
 def _assign_untold(nodes: Sequence[GraphNode], returned: frozenset[str]) -> list[GraphNode]:
-    """Return ``nodes``, with a module for each node that a tool such as a quantizer added.
-
-    Added nodes that are connected get the same module. If they use the weights of exactly one
-    layer, the module is this layer; otherwise, it is the innermost module around all their
-    neighbours. ``returned`` has the names of the values that the graph returns.
-    """
+    # Nodes that a tool such as a quantizer added get a module, connected ones the same. If they use
+    # the weights of exactly one layer, the module is this layer; otherwise, it is the innermost
+    # module around all their neighbours.
     made = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     links: dict[int, set[int]] = defaultdict(set)  # -1 is outside the graph
     for index, node in enumerate(nodes):
@@ -331,11 +322,9 @@ def _count_weights(nodes: Sequence[GraphNode]) -> Mapping[str, int]:
 
 
 class _Axes:
-    """Finds the channel axis of each call, if the types of the layers show the axis.
-
-    If a module returns the value of an inner call, the module has the same axis as that call. An
-    elementwise layer has the same axis as the layer before it.
-    """
+    # Finds the channel axis of each call, if the types of the layers show it. A module that returns
+    # the value of an inner call has the axis of that call, an elementwise layer that of the layer
+    # before it.
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], Channels] = {}

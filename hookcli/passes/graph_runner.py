@@ -104,10 +104,7 @@ class GraphRunner(Runner):
             if call.layer.is_operation:
                 layers.setdefault(call.layer.module_path, call.layer)
                 moments.setdefault(call.layer.module_path, []).append(moment)
-        return [
-            FoundOperation(layer, tuple(moments[path]), computes=True)
-            for path, layer in layers.items()
-        ]
+        return [FoundOperation(each, (*moments[p],), computes=True) for p, each in layers.items()]
 
     def count_flops(self, pixels: Tensor) -> tuple[Mapping[str, int | None], Sequence[str]]:
         return {}, ("a compiled model",)
@@ -170,11 +167,8 @@ class GraphRunner(Runner):
 
     def _list_outputs(self) -> Iterator[tuple[Call, str]]:
         paths = {layer.module_path: layer for layer in self.layers}
-        observed = [
-            call
-            for call in self.graph.calls
-            if (layer := paths.get(call.layer.module_path)) and layer.has_call(call.call_index)
-        ]
+        known = [call for call in self.graph.calls if call.layer.module_path in paths]
+        observed = [c for c in known if paths[c.layer.module_path].has_call(c.call_index)]
         indices = {id(call): index for index, call in enumerate(sorted(observed, key=_starting))}
         first = 2 if self.graph.root in self.layers else 1
         for call in observed:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from hookcli.errors import ForwardError, RequestError
 from hookcli.hooks.gradients import observe_gradients
 from hookcli.hooks.layers import list_watchable
-from hookcli.hooks.nested import tensors_in
+from hookcli.hooks.nested import bytes_of, tensors_in
 from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.watch import watch
 from hookcli.networks.build import seeded
@@ -90,10 +90,6 @@ def _key_of(call: Call) -> _Key:
     return call.layer.module_path, call.call_index
 
 
-def _bytes_of(value: object) -> int:
-    return sum(each.numel() * each.element_size() for each in tensors_in(value))
-
-
 @dataclass(frozen=True, slots=True)
 class _Clock:
     device: torch.device
@@ -158,7 +154,7 @@ class _Meter(FlopCounter):  # type: ignore[no-untyped-call]
             live = torch.cuda.memory_allocated(self._gpu)
             peak = torch.cuda.max_memory_allocated(self._gpu)
             torch.cuda.reset_peak_memory_stats(self._gpu)
-        return _Level(live, peak, self.total, len(self.uncounted), _bytes_of(value))
+        return _Level(live, peak, self.total, len(self.uncounted), bytes_of(value))
 
     def __torch_dispatch__(self, *given: Any, **named: Any) -> object:
         output = super().__torch_dispatch__(*given, **named)
@@ -177,11 +173,8 @@ class _Subject:
     def run(
         self, log: _Log, layers: Sequence[LayerInfo], followed: Sequence[LayerInfo] | None = None
     ) -> None:
-        """Run the model once; ``log`` notes the calls of ``layers``.
-
-        Unless ``followed`` is None, also run the backward pass, and note the gradients of the
-        inputs and outputs of ``followed``.
-        """
+        # ``log`` notes the calls of ``layers``. Unless ``followed`` is None, the backward pass also
+        # runs, and ``log`` notes the gradients of the inputs and outputs of ``followed``.
         network, arguments, needs = self.network, self.make_arguments(), followed is not None
         observing = observe_gradients(network, followed, log.gradient) if followed else None
         with without_fast_path(), torch.set_grad_enabled(needs), observing or nullcontext():
@@ -211,11 +204,8 @@ def _add_up(output: object) -> Tensor:
 
 
 def _close(marks: Sequence[_Mark]) -> list[_Mark]:
-    """Return marks of gradients so that each call starts once, and ends once.
-
-    A call starts with the first gradient of an output, and ends with the last of an input. If no
-    input needs a gradient, it ends at the first gradient after all those of the calls inside it.
-    """
+    # A call starts once, with the first gradient of an output, and ends once, with the last of an
+    # input. If no input needs one, it ends at the first gradient after those of calls inside it.
     last = {mark.key: index for index, mark in enumerate(marks) if not mark.starts}
     inside = {
         key: max(i for i, mark in enumerate(marks) if _is_inside(mark.key, key))
@@ -236,7 +226,6 @@ def _close(marks: Sequence[_Mark]) -> list[_Mark]:
 
 
 def _is_inside(key: _Key, other: _Key) -> bool:
-    """Return whether a call is another, or one of a module in the other's module."""
     return key == other or not other[0] or key[0].startswith(f"{other[0]}.")
 
 
@@ -299,11 +288,9 @@ class _Times(NamedTuple):
 def _find_times(
     passes: Sequence[Sequence[_Mark]], plain: float, hooks: _Hooks, *, is_backward: bool = False
 ) -> _Times:
-    """Return each call's median over ``passes``, such that all own times add up to ``plain``.
-
-    In a model, the caches are colder than between empty modules, and hooks slower. So hookcli takes
-    off what the passes took longer than ``plain``, from once to ``_SLOWEST`` times ``hooks``.
-    """
+    # A call's time is the median over ``passes``, scaled so that all own times add up to ``plain``.
+    # In a model, the caches are colder than between empty modules, and hooks slower. So hookcli
+    # takes off what passes took longer than ``plain``, from once to ``_SLOWEST`` times ``hooks``.
     expected = sum(hooks.of(*pair) for pair in pairwise(passes[0]))
     factor = (median(map(_length, passes)) - plain) / expected
     hooks = _Hooks(*(min(_SLOWEST, max(1.0, factor)) * each for each in hooks))
@@ -459,15 +446,12 @@ def _measure_times(
 def _describe(
     key: _Key, memory: _Memory, times: Sequence[_Times], leaf: nn.Module | None, ridge: float
 ) -> dict[str, Any]:
-    """Return the fields that a call adds to its row.
-
-    ``ridge`` is the number of FLOPs per byte from which arithmetic takes longer than the copying.
-    """
+    # ``ridge`` is the number of FLOPs per byte from which arithmetic takes longer than the copying.
     seconds, start, end = times[0].whole[key], memory.marks[key, True], memory.marks[key, False]
     flops = None if end.uncounted > start.uncounted else end.flops - start.flops
     bound = ""
     if leaf is not None and flops is not None:
-        moved = start.size + end.size + _bytes_of([*leaf.parameters()])
+        moved = start.size + end.size + bytes_of([*leaf.parameters()])
         bound = "arithmetic" if flops > ridge * moved else "memory"
     return {
         "seconds": seconds,

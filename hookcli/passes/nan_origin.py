@@ -45,7 +45,7 @@ def find_nan_origin(
         with change(model, forwards):
             made = find_forward_origin(model, inputs, pixels) | made
     for scorer in scorers.values():
-        made = _find_backward_origin(model, inputs, pixels, scorer=scorer, changes=changes) | made
+        made = _find_backward_origin(model, inputs, pixels, scorer, changes) | made
     return made
 
 
@@ -97,11 +97,7 @@ def _find_operations(
 
 
 def _find_backward_origin(
-    model: nn.Module,
-    inputs: ModelInputs,
-    pixels: Tensor,
-    scorer: Scorer,
-    changes: Sequence[Change] = (),
+    model: nn.Module, inputs: ModelInputs, pixels: Tensor, scorer: Scorer, changes: Sequence[Change]
 ) -> dict[str, str]:
     made: dict[str, str] = {}
 
@@ -160,8 +156,9 @@ class _Watcher:
             if self.running:
                 self.made[kind] = self._between(self.running[-1], kind, f"before {call.id}")
             else:
-                where = "from the pixels before the model's forward begins"
-                self.made[kind] = f"{kind} is made {where}"
+                self.made[kind] = (
+                    f"{kind} is made from the pixels before the model's forward begins"
+                )
         self.running.append(_OpenCall(call, kinds))
 
     def finished(self, call: Call, output: object) -> None:

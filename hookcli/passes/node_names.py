@@ -87,11 +87,8 @@ def _read_values(node: Any) -> Iterator[NamedValues]:
 def _join_linear(
     nodes: Sequence[Any], found: list[list[NamedValues]], dependent: AbstractSet[str]
 ) -> None:
-    """Mark a MatMul and the Add of its bias as one ``Gemm``, since they are one linear layer.
-
-    The function changes ``found``, which has the values of each node, in place. ``dependent`` has
-    the names of values that depend on the inputs.
-    """
+    # A MatMul and the Add of its bias become one ``Gemm`` in ``found``, the values of each node:
+    # they are one linear layer.
     products: dict[str, int] = {}
     for index, node in enumerate(nodes):
         if [each.operator for each in found[index]] == ["MatMul"]:
@@ -115,11 +112,8 @@ class _Paths:
     _inner: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, names: _Names, weights: Iterable[str]) -> None:
-        """Store the full paths of a module and of those around it, if names of weights show them.
-
-        For example, the weight ``blocks.1.up.weight`` shows that the module called ``names``,
-        ``("blocks.1", "up")``, has the path ``blocks.1.up``.
-        """
+        # Names of weights may show the full paths of a module and of those around it: the weight
+        # ``blocks.1.up.weight`` shows that ``("blocks.1", "up")`` has the path ``blocks.1.up``.
         if not names:
             return
         ends = (names[-1], _REPEATED.sub("", names[-1]))

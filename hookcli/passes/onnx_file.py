@@ -485,11 +485,8 @@ def _list_nodes(
 
 
 def _find_owner(node: Any, held: Collection[str], owned: Counter[str]) -> ModuleScope | None:
-    """Return the layer of a node's quantized weight, or None if the weight's name shows no layer.
-
-    For example, ``conv1.weight_quantized`` belongs to ``conv1``. ``held`` has the names of the
-    file's constants. ``owned`` counts each layer's nodes by path; the function adds this node.
-    """
+    # The name of a quantized weight may show its layer: ``conv1.weight_quantized`` belongs to
+    # ``conv1``. ``held`` has the names of constants; ``owned`` counts each layer's nodes by path.
     index = {"ConvInteger": 1, "MatMulInteger": 1, "QLinearAdd": 3}.get(node.op_type)
     weight = "" if index is None else node.input[index].removesuffix("_quantized")
     if not weight or (index == 3 and not weight.endswith(".bias")):
@@ -535,10 +532,8 @@ def _is_index(text: str) -> bool:
 
 
 class _Repeats:
-    """Counts the calls of each layer while nodes run in order.
-
-    A node begins a new call of its layer if the layer's previous node has the same operator.
-    """
+    # Counts the calls of each layer while nodes run in order. A node begins a new call of its layer
+    # if the layer's previous node has the same operator.
 
     def __init__(self) -> None:
         self._last: tuple[str, str, str] | None = None

@@ -93,8 +93,7 @@ def list_multiplied(node: Any) -> tuple[str, ...]:
 def count_flops(node: Any, shapes: Mapping[str, Sequence[int]]) -> int | None:
     names, kind = list_multiplied(node), node.op_type
     if not names:
-        is_unknown = node.domain not in _DOMAINS or _PRODUCTS.search(kind)
-        return None if is_unknown else 0
+        return None if node.domain not in _DOMAINS or _PRODUCTS.search(kind) else 0
     if not all(name in shapes for name in names):
         return None
     data, weight, output = (shapes[name] for name in names)
@@ -141,18 +140,14 @@ def list_weights(node: Any, found: Mapping[str, Mapping[str, int]]) -> tuple[tup
 def _measure(
     name: str, tensor: Any, filled: Collection[str], real: Collection[str], least: int = 1
 ) -> dict[str, int]:
-    """Return ``{name: size}`` if a constant is a weight of ``least`` values or more, else ``{}``.
-
-    ``filled`` has names of constants that torch may have filled with 0 or 1 for a missing
-    parameter. ``real`` has names of constants that are weights even if they are single numbers.
-    """
+    # ``filled`` has names of constants that torch may have filled with 0 or 1 for a missing
+    # parameter. ``real`` has names of constants that are weights even if they are single numbers.
     import onnx
 
     size = math.prod(tensor.dims)
     is_made = re.search("^val_|^onnx::|/", name) is not None  # torch made the name up
     is_number = is_made and size == 1 and name not in real  # torch makes (1,) of a number
-    has_axes = len(tensor.dims) > is_number
-    is_weight = has_axes and tensor.data_type not in _WITHOUT_WEIGHTS
+    is_weight = len(tensor.dims) > is_number and tensor.data_type not in _WITHOUT_WEIGHTS
     if is_made and name in filled and tensor.data_location != tensor.EXTERNAL:
         values = {*onnx.numpy_helper.to_array(tensor).flat}
         is_weight &= len(values) > 1 or not values < {0, 1}
@@ -179,8 +174,7 @@ def read_stored_weights(file: Path, model: Any) -> Iterator[StoredWeight]:
     # ``model`` is the graph without its weights. A file that is not quantized yields nothing.
     import onnx
 
-    names = {each.name for each in model.graph.initializer}
-    if not any(name.endswith(_ENDING) for name in names):
+    if not any(each.name.endswith(_ENDING) for each in model.graph.initializer):
         return
     whole = onnx.ModelProto()
     whole.CopyFrom(model)

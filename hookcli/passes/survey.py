@@ -21,7 +21,7 @@ from hookcli.hooks.channel_trails import follow_channels
 from hookcli.hooks.filter import add_operations, select_layers
 from hookcli.hooks.layers import explain_uncalled, list_layers
 from hookcli.hooks.layouts import LayoutWatcher
-from hookcli.hooks.nested import named_tensors
+from hookcli.hooks.nested import bytes_of, named_tensors
 from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.parameters import count_parameters
 from hookcli.hooks.watch import WriteWatcher, watch
@@ -92,7 +92,7 @@ class _Watcher:
             if tensor.is_nested:
                 raise NestedTensorError
             named = replace(call, output_key=key)
-            self.outputs.append(_Output(named, tuple(tensor.shape), _bytes_of(tensor), *cost))
+            self.outputs.append(_Output(named, tuple(tensor.shape), bytes_of(tensor), *cost))
 
 
 def survey(
@@ -174,10 +174,6 @@ def _add_up(model: nn.Module, watcher: _Watcher) -> ModelTotal:
     )
 
 
-def _bytes_of(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def _megabytes_of_leaves(outputs: Sequence[_Output]) -> float:
     layers = [each for each in outputs if not each.call.layer.is_operation]
     return sum(each.size for each in layers if each.call.layer.is_leaf) / 1e6
@@ -250,7 +246,7 @@ def _row(
 
 def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow:
     ran = layer.module_path in called
-    reason = "" if ran else explain_uncalled(model, layer)
+    trap = "returns no tensor" if ran else f"not called: {explain_uncalled(model, layer)}"
     return SurveyRow(
         order=None,
         call_id=layer.label,
@@ -262,7 +258,7 @@ def _bare_row(model: nn.Module, layer: LayerInfo, called: set[str]) -> SurveyRow
         output_mb=None,
         flops=None,
         calls=int(ran),
-        traps=("returns no tensor" if ran else f"not called: {reason}",),
+        traps=(trap,),
     )
 
 
@@ -284,7 +280,7 @@ def _survey_graph(
 
     def measure(call: Call, tensor: Tensor) -> None:
         cost = costs[call.layer.module_path, call.call_index]
-        seen.append(_Output(call, tuple(tensor.shape), _bytes_of(tensor), *cost))
+        seen.append(_Output(call, tuple(tensor.shape), bytes_of(tensor), *cost))
 
     pixels = runner.to_device(torch.zeros(shape))
     flops, uncounted = runner.count_flops(pixels)

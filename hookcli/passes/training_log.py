@@ -12,7 +12,7 @@ import numpy as np
 from hookcli.activations.feature_maps import Tiles, take_tiles
 from hookcli.config import GridStyle
 from hookcli.hooks.nested import to_dense
-from hookcli.records.statistics import STATISTICS
+from hookcli.records.statistics import COUNTS, STATISTICS
 from hookcli.records.text import shape_text
 from hookcli.render.draw.canvas import colormap_of, load_palette
 from hookcli.render.draw.grid import draw_grid
@@ -60,8 +60,7 @@ def write_log(
         if record.call.side in ("output", "input"):
             names = (name for name in STATISTICS if name not in ("min", "max"))
             figures = {name: getattr(stats, name) for name in names}
-        counts = (name for name in STATISTICS if STATISTICS[name].unit == "count")
-        for name, value in (figures | {name: getattr(stats, name) for name in counts}).items():
+        for name, value in (figures | {name: getattr(stats, name) for name in COUNTS}).items():
             if value is not None:
                 writer.add_scalar(f"{prefix}/{record.call.id}/{name}", value, step)
     for call_id, image in draw_kept(records, tensors):

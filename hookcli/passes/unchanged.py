@@ -123,10 +123,7 @@ def tensor_restorers(tensor: Tensor, memories: set[int | None]) -> Iterator[Call
 
 
 def value_restorer(value: Any) -> Callable[[], object] | None:
-    """Return a function that restores the present content of a value.
-
-    The result is None unless the value is a container, a writable array or a random generator.
-    """
+    """Return what restores a container, writable array or random generator now; None for others."""
     own = type(value)  # an object's __class__ may lie
     for kind in _KINDS:  # the user's own class may override these methods
         if issubclass(own, kind):

@@ -172,10 +172,8 @@ def _some(words: Sequence[object]) -> str:
 
 
 def _phrases(words: Sequence[str]) -> dict[str, list[str]]:
-    """Map each option of a command to its uses, for example ``{'--layers': ['--layers conv']}``.
-
-    The words before the first option are under ``command``, ``model`` and ``images``.
-    """
+    # Each option has its uses, as ``{'--layers': ['--layers conv']}``. The words before the first
+    # option are under ``command``, ``model`` and ``images``.
     phrases: dict[str, list[str]] = {"command": list(words[1:2]), "model": list(words[2:3])}
     name = "images"
     for word in words[3:]:

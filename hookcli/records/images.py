@@ -1,7 +1,4 @@
-"""Declare what JSON documents say about images: their files, predictions and value ranges.
-
-Functions pair the images of two runs, and describe how ``--range`` scaled the values of pictures.
-"""
+"""Declare what JSON documents say about images: their files, predictions and value ranges."""
 
 from __future__ import annotations
 

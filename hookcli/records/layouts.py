@@ -187,10 +187,7 @@ def _three_axes(
 def _find_image(
     length: int, pixels: tuple[int, int] | None, tokens: Tokens
 ) -> tuple[int, int, int] | None:
-    """Return the rows and columns of an image in ``length`` tokens, and how many tokens precede it.
-
-    Return None if the tokens form no image.
-    """
+    # Returns the image's rows and columns, and how many tokens precede it; None without an image.
     if length in (tokens.before, tokens.after):
         return None  # a head may take only the extra tokens
     if tokens.patch is not None and pixels is not None:
@@ -245,15 +242,10 @@ def _keeps_proportions(height: int, width: int, pixels: tuple[int, int] | None) 
 
 
 def _fold(tokens: int, pixels: tuple[int, int] | None) -> tuple[int, int]:
-    """Arrange ``tokens`` tokens as an image, and return the numbers of its rows and columns.
-
-    The image has the proportions of ``pixels``, or is square if ``pixels`` is None. Return (0, 0)
-    if there is no such image.
-    """
+    # Returns the rows and columns of an image of this many tokens that has the proportions of
+    # ``pixels``, or is square if ``pixels`` is None; (0, 0) if there is none.
     rows, columns = pixels or (1, 1)
     height = round(math.sqrt(tokens * rows / columns)) if tokens > 0 else 0
-    if height > 0 and tokens % height == 0:
-        width = tokens // height
-        if _keeps_proportions(height, width, pixels):
-            return height, width
-    return 0, 0
+    width = tokens // height if height > 0 else 0
+    fits = width > 0 and height * width == tokens and _keeps_proportions(height, width, pixels)
+    return (height, width) if fits else (0, 0)

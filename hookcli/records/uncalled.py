@@ -60,10 +60,8 @@ def _shorten(layers: Sequence[str]) -> str:
 
 
 def _list_numbers(names: Sequence[Sequence[str]]) -> str:
-    """Join names as ``layer{1-4}.conv{1-2}``; return "" if this form includes other names, too.
-
-    Each name is split into texts and numbers: ``["layer", "1", ".conv", "2", ""]``.
-    """
+    # Each name is split into texts and numbers: ``["layer", "1", ".conv", "2", ""]``. The result is
+    # "" if the joint form, such as ``layer{1-4}.conv{1-2}``, includes other names, too.
     parts = [tuple(dict.fromkeys(part)) for part in zip(*names, strict=True)]
     if math.prod(map(len, parts)) != len(names):
         return ""

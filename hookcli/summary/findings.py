@@ -42,8 +42,7 @@ def list_findings(
         for find in _FINDERS
         for finding in find(evidence, limits)
     ]
-    order = list(RULES)
-    return tuple(sorted(found, key=lambda f: (order.index(f.rule), -(f.number or 0.0))))
+    return tuple(sorted(found, key=lambda f: ([*RULES].index(f.rule), -(f.number or 0.0))))
 
 
 def _find_not_finite(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
@@ -214,11 +213,8 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
     least = min(made_for[-2:], default=0)
     wanted = {key: max(min(seen), least) for key, (_, seen) in evidence.sizes.items()}
     shares = {key: min(given) / wanted[key] for key, (given, _) in evidence.sizes.items()}
-    small = [
-        key
-        for key, share in shares.items()
-        if share < limits["small"] and wanted[key] - min(evidence.sizes[key][0]) > _ROUNDING
-    ]
+    lacking = {key: wanted[key] - min(given) for key, (given, _) in evidence.sizes.items()}
+    small = [k for k, share in shares.items() if share < limits["small"] and lacking[k] > _ROUNDING]
     if small:
         key = min(small, key=shares.__getitem__)
         given, seen = evidence.sizes[key]
@@ -259,14 +255,6 @@ def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterato
 
 _FINDERS = (
     *(_find_not_finite, _find_unsteady, _find_scales, _find_stretches, _find_without_gradient),
-    *(
-        _find_chance,
-        _find_float16,
-        find_channels,
-        _find_nan_pixels,
-        _find_overwritten,
-        _find_uncalled,
-        _find_skipped,
-    ),
-    *(_find_untrained, _find_small_images, _find_narrow),
+    *(_find_chance, _find_float16, find_channels, _find_nan_pixels, _find_overwritten),
+    *(_find_uncalled, _find_skipped, _find_untrained, _find_small_images, _find_narrow),
 )

@@ -235,12 +235,9 @@ def _find_references(row: tuple[_Signature, ...]) -> tuple[_Reference, ...]:
 def _find_mates(
     row: Sequence[_Signature], here: int, mates: Sequence[int]
 ) -> tuple[int | None, int | None]:
-    """Return the indices of an earlier and a later call to compare with the call ``here``, or None.
-
-    ``mates`` are the indices in ``row`` of all calls of the same role. With nested blocks, the
-    chosen calls are in another outermost block if possible: hookcli compares ``branch2`` with
-    ``branch2`` of that block, instead of with ``branch1`` of its own block.
-    """
+    # ``mates`` are the indices in ``row`` of all calls of the same role. With nested blocks, the
+    # chosen calls, an earlier and a later one, are in another outermost block if possible: hookcli
+    # compares ``branch2`` with ``branch2`` of that block, instead of with ``branch1`` of its own.
     role = role_of(row[here].module_path)
     if not role.is_in_block:
         return None, None

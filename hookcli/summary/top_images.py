@@ -84,8 +84,7 @@ class TopTally:
         kept = values[firing]
         last = np.where(np.isfinite(kept), np.maximum(kept, 0), np.inf).min(1)
         out = (best[firing] - last) / (last + best[firing].mean())
-        order = np.argsort(-out, kind="stable")
-        return [int(channel) for channel in firing[order[:most]]]
+        return [int(each) for each in firing[np.argsort(-out, kind="stable")[:most]]]
 
     def to_bytes(self) -> bytes:
         arrays = {
