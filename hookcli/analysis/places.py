@@ -160,10 +160,8 @@ def _find(call: SavedCall, take: Callable[[Places], Features]) -> Components:
 
 
 def _find_foreground(call: SavedCall, components: Components) -> Foreground:
-    """Find the threshold of the first component that separates foreground and background best.
-
-    The method is that of Otsu 1979 (A threshold selection method from gray-level histograms).
-    """
+    """Find the threshold of the first component that separates foreground and background best."""
+    # Otsu 1979, A threshold selection method from gray-level histograms
     limit = _REACH_OF_BINS * float(components.spread[0])
     inside, border = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
     for places in call.read_places():

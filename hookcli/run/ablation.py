@@ -282,10 +282,8 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """Return the score of ``output`` for the target class of ``image``.
-
-        Return NaN for a score that is not finite, and 0 if no predicted box has this class.
-        """
+        """Return the score of ``output`` for the target class of ``image``."""
+        # NaN for a score that is not finite, and 0 if no predicted box has this class
         plain = image.score
         try:
             value = self.prepared.scorer(output, aim=plain.target if plain else None).score.value
