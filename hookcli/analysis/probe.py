@@ -312,11 +312,8 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the calls and image keys of the run ``control`` that match ``calls`` and ``keys``.
-
-    ``calls`` and ``keys`` belong to ``run``. If ``control`` is None, return two empty lists. Raise
-    a RequestError if ``control`` lacks a call or an image, or is ``run`` itself.
-    """
+    """Return the calls and image keys of the run ``control`` that match ``calls`` and ``keys``."""
+    # ``calls`` and ``keys`` are those of ``run``, and ``control`` must have all of them.
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}

@@ -74,11 +74,9 @@ def compare_sides(
 ) -> Comparison:
     """Run models A and B on every image, and compare them call by call.
 
-    ``match`` pairs calls by ``"id"`` or by ``"order"``. After each image, hookcli calls
-    ``image_done`` with the number of images so far and with how many of them were skipped. With
-    ``keeps_images``, the result also has the rows of every image. With ``blames``, hookcli also
-    finds the calls that cause the difference; both runners must then observe all layers. ``worst``
-    collects tensors to draw.
+    After each image, ``image_done`` gets the number of images so far, and of those skipped. With
+    ``keeps_images``, the result also has the rows of every image. With ``blames``, it has the
+    calls that cause the difference; both runners must then observe all layers.
     """
     if b.request.repeats:  # the same model must return the same values
         tolerance = replace(tolerance, rtol=tolerance.rtol or 0.0, equal_nan=True)

@@ -244,12 +244,10 @@ def run_again(
 
 @dataclass(slots=True)
 class _Measured:
-    """Measures the own error of each call while a model runs again with A's outputs.
+    """Measures the own error of each call while a model runs again with A's outputs."""
 
-    ``feed`` replaces the output of each call by A's output, so that the next calls get A's inputs.
-    The object itself is the observer of that run. If a call has no partner, hookcli looks for a
-    call of A with the same values, between A's last measured call and A's next paired call.
-    """
+    # The object is the observer of that run. For a call without a partner, it looks for a call of A
+    # with the same values, between A's last measured call and A's next paired call.
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
     partners: Mapping[str, str]  # maps the ids of the running model's calls to ids of A's calls

@@ -46,11 +46,8 @@ def pair_by_order(
     b: Mapping[str, CallTensor],
     values: tuple[Mapping[str, TensorArray], Mapping[str, TensorArray]] = ({}, {}),
 ) -> dict[str, str]:
-    """Pair calls of B with calls of A, and map the id of each paired call of B to the id in A.
-
-    ``a`` and ``b`` have the calls of A and B by id, in running order. ``values`` has the known
-    tensors of A, by call id, and those of B.
-    """
+    """Pair calls of B with calls of A, and map the id of each paired call of B to the id in A."""
+    # Calls are in running order. ``values`` has the known tensors of A, by call id, and of B.
     # hookcli first pairs calls with similar values, in any order; then the longest sequences of
     # calls with equal types and shapes; then single such calls nearby, because a tool may swap
     # branches; then the last calls between two pairs, which replace a layer. A convolution of B

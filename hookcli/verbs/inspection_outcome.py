@@ -422,9 +422,7 @@ def _has_no_gradient(row: LayerRow) -> bool:
 
 
 def _share(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1%}" if math.isfinite(value) else "not finite"
+    return "" if value is None else f"{value:.1%}" if math.isfinite(value) else "not finite"
 
 
 def _number(value: float | None) -> str:

@@ -50,10 +50,7 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a verb's parameter; some fields of the parameter then do not become keywords.
-
-    ``names`` has the keywords to leave out, separated by spaces: ``"edit prune"``.
-    """
+    """Annotates a verb's parameter with the keywords to leave out, such as ``"edit prune"``."""
 
     names: str
 

@@ -21,13 +21,10 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Chart:
-    """Collects the parts of a chart that has a column for each of ``count`` layers.
-
-    ``axis`` has ticks and captions. It stays in view when a reader scrolls ``parts`` sideways.
-    """
+    """Collects the parts of a chart that has a column for each of ``count`` layers."""
 
     def __init__(self, count: int) -> None:
-        self.axis: list[str] = []
+        self.axis: list[str] = []  # ticks and captions; they stay while ``parts`` scroll sideways
         self.parts: list[str] = []
         self.width = min(_WIDEST, max(_NARROWEST, LEFT + _EACH * count + _MARGIN))
         self.step = (self.width - _MARGIN - LEFT) / count
