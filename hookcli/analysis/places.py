@@ -183,12 +183,9 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
 
 
 def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Floats]:
-    """Return an RGB colour (P, 3) and coordinates (P, 3) for each place in ``features`` (P, C).
-
-    The axes are the three components of ``basis``. Places in the background are black, and their
-    coordinates are NaN.
-    """
-    # A component is half bright at its mean, and dark or bright at two standard deviations.
+    """Return an RGB colour (P, 3) and coordinates (P, 3) for each place in ``features`` (P, C)."""
+    # A component is half bright at its mean, and dark or bright at two standard deviations. Places
+    # in the background are black, and their coordinates are NaN.
     coordinates = basis.components.project(features)
     spread = np.where(basis.components.spread > 0, basis.components.spread, 1)
     shades = (0.5 + coordinates / (2 * REACH * spread)).clip(0, 1)

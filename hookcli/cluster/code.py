@@ -58,8 +58,7 @@ def _find(name: str, sent: Path) -> str:
     origin, attribute = split_name(name)
     if not origin.endswith(".py") or Path(origin).is_file():
         return name
-    copy = sent / _name_folder(Path(origin).parent) / Path(origin).name
-    return f"{copy}:{attribute}"
+    return f"{sent / _name_folder(Path(origin).parent) / Path(origin).name}:{attribute}"
 
 
 def _name_folder(folder: Path) -> str:
