@@ -179,12 +179,9 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
 def _link(
     nearest: NDArray[np.int64], distances: NDArray[np.float64], near: float
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the pairs of near duplicates, (2, pairs), and the number of crowded images.
-
-    Row i of ``nearest`` and ``distances`` (images, N) has the positions of the N images nearest to
-    image i, and their distances. Near duplicates are at most ``near`` apart. An image in no pair is
-    crowded if all its N nearest images are within ``near``, because more images may be as near.
-    """
+    """Return the pairs of near duplicates, (2, pairs), and the number of crowded images."""
+    # Rows of ``nearest`` and ``distances`` (images, N) have the N images nearest to an image. An
+    # image in no pair is crowded if all N are at most ``near`` apart, because more may be as near.
     counts = [_count_alike(each, near) for each in distances]
     found = [set(map(int, each[:count])) for each, count in zip(nearest, counts, strict=True)]
     links: list[set[int]] = [set() for _ in found]
@@ -214,11 +211,9 @@ def _count_alike(distances: NDArray[np.float64], near: float) -> int:
 
 
 def _group(links: NDArray[np.int64], directions: Features, near: float) -> list[tuple[int, ...]]:
-    """Group linked images so that any two images of a group are at most ``near`` apart.
-
-    ``links`` (2, pairs) has the positions of two images in each column, and ``directions`` (images,
-    C) has the features of each image, scaled to norm 1. Images in no group are left out.
-    """
+    """Group linked images so that any two images of a group are at most ``near`` apart."""
+    # ``links`` is (2, pairs), and ``directions`` (images, C) has norm 1. Images in no group are
+    # left out.
     # Only images that a chain of links joins are compared.
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.sparse import coo_array

@@ -160,10 +160,8 @@ def _find(call: SavedCall, take: Callable[[Places], Features]) -> Components:
 
 
 def _find_foreground(call: SavedCall, components: Components) -> Foreground:
-    """Find the threshold of the first component that separates foreground and background best.
-
-    The method is that of Otsu 1979 (A threshold selection method from gray-level histograms).
-    """
+    """Find the threshold of the first component that separates foreground and background best."""
+    # Otsu 1979, A threshold selection method from gray-level histograms
     limit = _REACH_OF_BINS * float(components.spread[0])
     inside, border = np.zeros(_BINS, np.int64), np.zeros(_BINS, np.int64)
     for places in call.read_places():
@@ -185,12 +183,9 @@ def _find_foreground(call: SavedCall, components: Components) -> Foreground:
 
 
 def colour_places(basis: Basis, features: Features) -> tuple[NDArray[np.uint8], Floats]:
-    """Return an RGB colour (P, 3) and coordinates (P, 3) for each place in ``features`` (P, C).
-
-    The axes are the three components of ``basis``. Places in the background are black, and their
-    coordinates are NaN.
-    """
-    # A component is half bright at its mean, and dark or bright at two standard deviations.
+    """Return an RGB colour (P, 3) and coordinates (P, 3) for each place in ``features`` (P, C)."""
+    # A component is half bright at its mean, and dark or bright at two standard deviations. Places
+    # in the background are black, and their coordinates are NaN.
     coordinates = basis.components.project(features)
     spread = np.where(basis.components.spread > 0, basis.components.spread, 1)
     shades = (0.5 + coordinates / (2 * REACH * spread)).clip(0, 1)

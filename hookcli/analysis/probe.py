@@ -1,8 +1,4 @@
-"""Predict labels from each layer by logistic regression, and compare with chance and controls.
-
-A classifier never predicts an image on which it was fitted. Two controls are probed in the same
-way: the pixels of the photos, and the layers of another run, such as one with random weights.
-"""
+"""Predict labels from each layer by logistic regression, and compare with chance and controls."""
 
 from __future__ import annotations
 
@@ -286,13 +282,10 @@ def judge(
 
 
 def _test(folds: Sequence[float], base: Sequence[float], images: int) -> float:
-    """Return the p-value of a one-sided paired t-test of the accuracies ``folds`` against ``base``.
-
-    The test is corrected because folds share training images. It assumes that the differences have
-    a standard deviation of at least one image per fold. ``images`` is the number in all folds.
-    """
-    # Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning 52. The
-    # deviation counts as at least one image of a fold, since folds of few images agree by chance.
+    """Return the p-value of a one-sided paired t-test of accuracies (of folds) against a base."""
+    # Nadeau and Bengio 2003, Inference for the generalization error, Machine Learning 52, correct
+    # it because folds share training images. The deviation counts as at least one image of a fold,
+    # since folds of few images agree by chance. ``images`` is the number in all folds.
     from scipy.special import stdtr
 
     number, differences = len(folds), np.subtract(folds, base)
@@ -319,11 +312,8 @@ def _adjust(p_values: Sequence[float]) -> list[float]:
 def open_control(
     run: Run, control: Run | None, calls: Sequence[SavedCall], keys: Sequence[str], pool: Pool
 ) -> tuple[list[SavedCall], list[str]]:
-    """Return the calls and image keys of the run ``control`` that match ``calls`` and ``keys``.
-
-    ``calls`` and ``keys`` belong to ``run``. If ``control`` is None, return two empty lists. Raise
-    a RequestError if ``control`` lacks a call or an image, or is ``run`` itself.
-    """
+    """Return the calls and image keys of the run ``control`` that match ``calls`` and ``keys``."""
+    # ``calls`` and ``keys`` are those of ``run``, and ``control`` must have all of them.
     if control is None:
         return [], []
     found = {call.call_id: call for call in open_calls(control, pool=pool)}
@@ -350,10 +340,7 @@ def open_control(
 def probe_pixels(
     run: Run, keys: Sequence[str], labels: Sequence[str], folds: int
 ) -> tuple[list[Probed], str]:
-    """Predict the labels from the pixels of the photos instead of a layer's features.
-
-    Return a list with the result, and ""; after an error, return an empty list and the reason.
-    """
+    """Predict labels from the photos' pixels; return ``([result], "")``, or ``([], reason)``."""
     try:
         pixels = read_pixels(run, keys)
         score = probe_features(pixels, labels, folds)

@@ -197,12 +197,9 @@ def _write_similarities(
     pool: WholePool,
     file: IO[bytes],
 ) -> None:
-    """Append the similarities of the images in each batch, for one call, to ``file`` as float32.
-
-    A batch lists the positions of n images in ``keys``. Its similarities are a centered matrix
-    (n, n); all matrices of the call together are scaled to the norm 1. If all images have the same
-    features, raise an EmptyLayerError.
-    """
+    """Append the similarities of the images in each batch, for one call, to ``file`` as float32."""
+    # A batch lists the positions of n images in ``keys``. Its similarities are a centered matrix
+    # (n, n); all matrices of the call together are scaled to the norm 1.
     if pool == "none":
         parts = call.read_columns(_PART, keys)
     else:

@@ -1,7 +1,4 @@
-"""Guess what to type instead of an option, a command or a value that hookcli does not have.
-
-The words of other tools are in ``guesses.txt``. A wrong guess is worse than none.
-"""
+"""Guess what to type instead of an unknown word; a wrong guess is worse than none."""
 
 from __future__ import annotations
 

@@ -83,10 +83,7 @@ NOTES = {
 
 
 class PanelCommand(TyperCommand):
-    """A command that refuses repeated options, and whose help groups options in titled panels.
-
-    The help ends with the section "Examples:" of the docstring, which has one command per line.
-    """
+    """Refuses repeated options; its help has panels of options, and the docstring's "Examples:"."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse arguments; raise a RequestError if an option lacks its value, or has two."""

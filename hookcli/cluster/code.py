@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_code(config: RunConfig, target: Path) -> bool:
-    """Copy the .py files that ``config`` names, and all .py files beside them, to ``target``.
-
-    Return whether ``config`` names a .py file.
-    """
+    """Copy the .py files of ``config``, and those beside them; return whether there are any."""
     folders = {Path(origin).parent for origin in _list_origins(config)}
     for folder in folders:
         copies = target / _name_folder(folder)
@@ -61,8 +58,7 @@ def _find(name: str, sent: Path) -> str:
     origin, attribute = split_name(name)
     if not origin.endswith(".py") or Path(origin).is_file():
         return name
-    copy = sent / _name_folder(Path(origin).parent) / Path(origin).name
-    return f"{copy}:{attribute}"
+    return f"{sent / _name_folder(Path(origin).parent) / Path(origin).name}:{attribute}"
 
 
 def _name_folder(folder: Path) -> str:

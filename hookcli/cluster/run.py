@@ -1,9 +1,4 @@
-"""Run a model over images on a Ray cluster.
-
-The driver, which is the process that the user started, sends chunks of images to the workers and
-adds up their results in the order of the images. It sends a chunk again if the results of earlier
-chunks change how the chunk must run.
-"""
+"""Run a model over images on a Ray cluster: send chunks to workers, and add up their results."""
 
 from __future__ import annotations
 

@@ -51,17 +51,12 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A chunk of images that a worker runs.
+    """A chunk of images that a worker runs."""
 
-    ``number`` counts the chunks of the run, and ``first_image`` is the position of the chunk's
-    first image in the run, both from 0. ``start`` has facts from earlier chunks, such as the shape
-    of the input.
-    """
-
-    number: int
+    number: int  # of the chunk in the run, counted from 0
     sources: tuple[ImageSource, ...]
-    first_image: int
-    start: ChunkStart
+    first_image: int  # the position of the chunk's first image in the run, from 0
+    start: ChunkStart  # facts from earlier chunks, such as the shape of the input
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,12 +200,9 @@ def _leave_out(
     *,
     is_graph_a: bool,
 ) -> Iterator[tuple[RunCall | None, RunCall | None]]:
-    """Yield the pairs of calls to compare between a model and the graph exported from the model.
-
-    Run A is the graph's if ``is_graph_a``; otherwise, run B is. Skip a pair if the graph lacks the
-    call, or if graph and model have different numbers of output tensors for it. Add the skipped
-    calls of the model to ``left_out``, by call id.
-    """
+    """Yield the pairs of calls to compare between a model and the graph exported from the model."""
+    # The graph is run A's if ``is_graph_a``, else B's. A call is skipped, and added to ``left_out``
+    # by id, if the graph lacks it or has another number of its output tensors.
     calls = [(two, one) if is_graph_a else (one, two) for one, two in pairs]
     of_model, of_graph = (
         Counter(_without_key(call[side]) for call in calls if call[side] is not None)
@@ -275,12 +272,7 @@ def _some(names: Collection[str]) -> str:
 def _measure_pair(
     key: str, a: RunCall | None, b: RunCall | None, run_a: ComparedRun, run_b: ComparedRun
 ) -> CallPair:
-    """Pair the calls ``a`` and ``b`` for the image ``key``, and measure their distance.
-
-    hookcli compares the most exact data that both runs have: whole tensors, sketches, tensors
-    pooled in the same way, or statistics, in this order. The pair has no distance if a call or its
-    gradient is missing, or if the shapes differ.
-    """
+    """Pair the calls ``a`` and ``b`` for the image ``key``, and measure them if they are alike."""
     if a is None or b is None:
         return CallPair(key, a.tensor if a else None, b.tensor if b else None)
     if a.tensor.shape != b.tensor.shape or a.tensor.reason or b.tensor.reason:
@@ -289,6 +281,7 @@ def _measure_pair(
 
 
 def _measure(a: RunCall, b: RunCall, run_a: ComparedRun, run_b: ComparedRun) -> Distance:
+    # The most exact data that both runs have decide; tensors must be pooled in the same way.
     if a.read and b.read and not (run_a.saved or run_b.saved):
         return _measure_saved(a, b, run_a, run_b)
     one, two = _sketch_of(a, run_a), _sketch_of(b, run_b)

@@ -1,9 +1,4 @@
-"""Make and write golden files: the statistics of a run in a small text file, for ``hookcli diff``.
-
-Users keep a golden file beside their code. A golden file holds the statistics of every call, its
-sketch if the run kept one, and the facts on which the results depend. The same run folder always
-gives the same bytes. This module does not import torch.
-"""
+"""Make and write golden files: the statistics of a run in a small file, for ``hookcli diff``."""
 
 from __future__ import annotations
 

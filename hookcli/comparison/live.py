@@ -74,11 +74,9 @@ def compare_sides(
 ) -> Comparison:
     """Run models A and B on every image, and compare them call by call.
 
-    ``match`` pairs calls by ``"id"`` or by ``"order"``. After each image, hookcli calls
-    ``image_done`` with the number of images so far and with how many of them were skipped. With
-    ``keeps_images``, the result also has the rows of every image. With ``blames``, hookcli also
-    finds the calls that cause the difference; both runners must then observe all layers. ``worst``
-    collects tensors to draw.
+    After each image, ``image_done`` gets the number of images so far, and of those skipped. With
+    ``keeps_images``, the result also has the rows of every image. With ``blames``, it has the
+    calls that cause the difference; both runners must then observe all layers.
     """
     if b.request.repeats:  # the same model must return the same values
         tolerance = replace(tolerance, rtol=tolerance.rtol or 0.0, equal_nan=True)
@@ -290,11 +288,9 @@ class _Sides:
     def _list_pairs(
         self, image: str, seen: SeenCalls, listed: Sequence[_Layers]
     ) -> Iterator[tuple[CallPair, bool]]:
-        """Yield each pair of calls, with True if the result shows the pair in any case.
-
-        A pair with False serves to find culprits, and is shown only if its call is a culprit.
-        ``image`` is the image's key. ``listed`` has the layers to show of A and of B, by path.
-        """
+        """Yield each pair of calls, with True if the result shows the pair in any case."""
+        # A pair with False serves to find culprits, and is shown only if its call is a culprit.
+        # ``listed`` has the layers to show of A and of B.
         own = {call_id: f"{call_id} in B" if call_id in seen.a else call_id for call_id in seen.b}
         of_b = {seen.partners.get(call_id, key): call_id for call_id, key in own.items()}
         for call_id, other in pair_ids(tuple(seen.a), tuple(of_b)):
@@ -307,11 +303,8 @@ class _Sides:
                 yield CallPair(image, *pair, distance, axes), is_listed
 
     def _leaves_out(self, call_id: str, other: str, b: SeenCall | None, seen: SeenCalls) -> bool:
-        """Return whether to leave out a call because the other side may compute it in another call.
-
-        ``call_id`` is empty if A lacks the call, and ``other`` is empty if B lacks the call. ``b``
-        is the call in B, or None.
-        """
+        """Return whether to leave a call out because the other side may compute it elsewhere."""
+        # ``call_id`` is empty if A lacks the call, and ``other`` if B lacks it.
         if not other:
             return self.b.runner.merges_calls
         if call_id or self.a.runner.merges_calls or self.match == "order":

@@ -111,12 +111,9 @@ class Blamer:
         self._kinds |= {call_id: each.tensor.module_type for call_id, each in seen.a.items()}
 
     def _find_fused(self, seen: SeenCalls) -> dict[str, str]:
-        """Map each convolution and linear layer of a quantized B to the last call of A it computes.
-
-        The keys and values are call ids. For example, if ``conv1`` of B also computes the ReLU,
-        ``conv1`` is mapped to ``relu`` of A, and the ``Identity`` that B has in place of this ReLU
-        is mapped to "". If B is a graph, or not quantized, the map is empty.
-        """
+        """Map each convolution and linear layer of a quantized B to A's last call it computes."""
+        # If ``conv1`` of B also computes the ReLU, ``conv1`` is mapped to ``relu`` of A, and the
+        # ``Identity`` that B has in place of this ReLU to "".
         if self.b.runner.merges_calls or not self.b.runner.list_quantized():
             return {}
         kinds = {key: each.tensor.module_type for key, each in seen.a.items()}
@@ -192,12 +189,9 @@ class Blamer:
     def _find_lone(
         self, values: Mapping[str, TensorArray], own: _Measured
     ) -> dict[str, tuple[list[str], list[str]]]:
-        """Map the id of each shared call to the ids of the unshared calls directly before it.
-
-        A call is shared if A and B both have it. Each value is a pair of lists: the calls that only
-        A has, and the calls that only B has. ``values`` has A's tensors by call id, in running
-        order. The function also updates ``_unclear``.
-        """
+        """Map the id of each shared call to the ids of the unshared calls directly before it."""
+        # The pairs are the calls that only A has and those that only B has; both sides have shared
+        # ones. ``values`` is in running order. This also updates ``_unclear``.
         found: dict[str, tuple[list[str], list[str]]] = {}
         quantized = self.b.runner.list_quantized()
         of_b: list[str] = []
@@ -250,12 +244,10 @@ def run_again(
 
 @dataclass(slots=True)
 class _Measured:
-    """Measures the own error of each call while a model runs again with A's outputs.
+    """Measures the own error of each call while a model runs again with A's outputs."""
 
-    ``feed`` replaces the output of each call by A's output, so that the next calls get A's inputs.
-    The object itself is the observer of that run. If a call has no partner, hookcli looks for a
-    call of A with the same values, between A's last measured call and A's next paired call.
-    """
+    # The object is the observer of that run. For a call without a partner, it looks for a call of A
+    # with the same values, between A's last measured call and A's next paired call.
 
     seen: SeenCalls  # the calls of both sides, with the outputs of A
     partners: Mapping[str, str]  # maps the ids of the running model's calls to ids of A's calls
@@ -275,10 +267,8 @@ class _Measured:
         return self.seen.values.get(self.partners.get(call_id, ""))
 
     def __call__(self, call: Call, tensor: Tensor) -> None:
-        """Store in ``errors`` the own error of ``call``, whose output is ``tensor``.
-
-        If A lacks the call, store None, or nothing if the call only quantizes or passes values on.
-        """
+        """Store in ``errors`` the own error of ``call``, whose output is ``tensor``."""
+        # If A lacks the call: None, or nothing if the call only quantizes or passes values on.
         array = to_array(tensor)
         partner = self.partners.get(call.id, "") or self._find_replaced(array)
         if not partner and call.id in self.seen.values:
@@ -308,10 +298,7 @@ class _Measured:
         return bool(self._last) and all(np.array_equal(n.ravel(), o.ravel()) for n, o in pairs)
 
     def _measure(self, partner: str, call: Call, a: TensorArray, b: TensorArray) -> OwnError:
-        """Return the own error of ``call``: the distance of its output ``b`` from A's output ``a``.
-
-        ``partner`` is the id of the call's counterpart in A.
-        """
+        """Return the own error of ``call``: the distance of its output ``b`` from ``a`` in A."""
         # A distance up to ``find_floor`` counts as 0. The distance is Inf if the shapes differ, or
         # the places of NaN or Inf. Exports may merge reshapes, though: these keep all values.
         one, two = self.seen.a[partner].tensor, self.seen.b.get(call.id)
@@ -353,12 +340,10 @@ class _Measured:
     def list_errors(
         self, moved: Mapping[str, OwnError | None], dtypes: Mapping[str, str], dtype: str
     ) -> Iterator[OwnError]:
-        """Yield the own error of each measured call, with the error that rounding can cause.
-
-        ``moved`` has the errors of A's calls, by call id, in a run in which hookcli moved all
-        inputs to neighbouring numbers of ``dtype``, the coarsest dtype of the models. ``dtypes``
-        maps call ids to the dtypes in which the calls round.
-        """
+        """Yield the own error of each measured call, with the error that rounding can cause."""
+        # ``moved`` has the errors of A's calls in a run with all inputs moved to neighbouring
+        # numbers of ``dtype``, the coarsest of the models; ``dtypes`` has those in which the calls
+        # round.
         # by shared call: the errors of the calls just before it that B lacks
         merged: dict[str, list[OwnError | None]] = defaultdict(list)
         waiting: list[OwnError | None] = []
@@ -411,12 +396,9 @@ class _Mover:
 def _feed_moved(
     own: _Measured, move: _Mover, held: Mapping[str, str], call_id: str
 ) -> TensorArray | None:
-    """Return A's output of a call with its values moved to neighbouring numbers, or None.
-
-    ``own`` finds the output, and ``move`` moves its values; the result is None if A lacks the call.
-    Numbers that are too large for the dtype of B's output become Inf. ``held`` maps ids of A's
-    calls to these dtypes.
-    """
+    """Return A's output of a call with its values moved to neighbouring numbers, or None."""
+    # None if A lacks the call. ``held`` has the dtypes of B's outputs, by ids of A's calls: numbers
+    # that are too large for them become Inf.
     values = own.feed(call_id)
     if values is None:
         return None

@@ -46,11 +46,8 @@ def pair_by_order(
     b: Mapping[str, CallTensor],
     values: tuple[Mapping[str, TensorArray], Mapping[str, TensorArray]] = ({}, {}),
 ) -> dict[str, str]:
-    """Pair calls of B with calls of A, and map the id of each paired call of B to the id in A.
-
-    ``a`` and ``b`` have the calls of A and B by id, in running order. ``values`` has the known
-    tensors of A, by call id, and those of B.
-    """
+    """Pair calls of B with calls of A, and map the id of each paired call of B to the id in A."""
+    # Calls are in running order. ``values`` has the known tensors of A, by call id, and of B.
     # hookcli first pairs calls with similar values, in any order; then the longest sequences of
     # calls with equal types and shapes; then single such calls nearby, because a tool may swap
     # branches; then the last calls between two pairs, which replace a layer. A convolution of B
@@ -109,11 +106,8 @@ def _match(a: Sequence[object], b: Sequence[object]) -> list[Match]:
 def _split(
     a: list[str], b: list[str], pairs: Mapping[str, str]
 ) -> list[tuple[list[str], list[str]]]:
-    """Cut the lists of A's and B's ids at each pair, and return the pieces between the cuts.
-
-    ``pairs`` maps ids of B to ids of A. For ``a`` = 1 2 3, ``b`` = 4 5 6 and the pair ``{5: 2}``,
-    the pieces are ``([1], [4])`` and ``([3], [6])``.
-    """
+    """Cut the lists of A's and B's ids at each pair, and return the pieces between the cuts."""
+    # ``a`` = 1 2 3 and ``b`` = 4 5 6 with ``pairs`` {5: 2} (B to A) give ([1], [4]) and ([3], [6]).
     # A pair that other pairs cross, since A and B run their calls in different orders, is no cut.
     taken = {*pairs.values()}
     in_a = [each for each in a if each in taken]
@@ -143,12 +137,9 @@ def _pair_nearest(a: Mapping[str, object], b: Mapping[str, object], pairs: dict[
 def _find_same(
     a: Mapping[str, TensorArray], b: Mapping[str, TensorArray], moves: Collection[str]
 ) -> dict[str, str]:
-    """Map the id of each call of B to the call of A with the closest values, if these are similar.
-
-    ``a`` and ``b`` have the tensors by call id. If several calls of B have the same closest call of
-    A, hookcli pairs the closest of them, preferably one that computes something (not in ``moves``),
-    and maps the others, which pass its values on, to "".
-    """
+    """Map the id of each call of B to the call of A with the closest values, if similar."""
+    # If several calls of B have the same closest call of A, the closest of them is paired,
+    # preferably one that computes something (not in ``moves``). The others pass its values on: "".
     norms = {call_id: float(np.linalg.norm(each.ravel())) for call_id, each in a.items()}
     # by the id in A: whether the call of B is a move, its distance, index and id
     taken: dict[str, tuple[bool, float, int, str]] = {}

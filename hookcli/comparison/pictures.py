@@ -1,8 +1,4 @@
-"""Choose up to 12 calls of a comparison, draw their feature maps, and write the page of pictures.
-
-The pictures show tensors that two runs saved, or tensors that a live comparison has just seen
-(``comparison/worst_calls``). This module does not import torch.
-"""
+"""Choose up to 12 calls of a comparison, draw their feature maps, and write the page of them."""
 
 from __future__ import annotations
 

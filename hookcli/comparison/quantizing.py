@@ -43,11 +43,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class QuantizingNoise:
-    """Runs model A again with errors as large as those of 8-bit rounding, to measure their effect.
-
-    ``feed`` returns a call's tensor with such an error added. The object itself is the observer of
-    that run, and stores how far each later tensor is off.
-    """
+    """Feeds A with errors as large as those of 8-bit rounding, and observes their effect."""
 
     def __init__(self, runner: Runner, seen: SeenCalls, common: Collection[str]) -> None:
         self._seen = seen

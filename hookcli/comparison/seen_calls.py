@@ -1,8 +1,4 @@
-"""Pair the calls of two models for an image, and measure the distances of their tensors.
-
-Paired calls have the same id, unless an export computes several calls in one or leaves some out:
-then similar values also decide.
-"""
+"""Pair the calls of two models for an image, by id or similar values, and measure distances."""
 
 from __future__ import annotations
 
@@ -114,10 +110,7 @@ class SeenCalls:
         return self.graph is None or not is_integer or "float" not in self.a[partner].tensor.dtype
 
     def has_layer(self, path: str) -> bool:
-        """Return whether A called the layer or operation with the module path ``path``.
-
-        For an operation, such as ``act/op:relu``, a call of the leaf module ``act`` counts, too.
-        """
+        """Return whether A called a layer or operation, or the leaf module of the operation."""
         outer = path.rpartition(f"/{OPERATION}")[0]
         leaves = itertools.chain(*self._outputs.get((outer, "output"), {}).values())
         is_part = any(self.a[each].call.layer.is_leaf for each in leaves)
@@ -168,12 +161,9 @@ class SeenCalls:
         return seen.call.layout_of(seen.tensor.shape, self.size).channel_axis
 
     def _find_in_export(self, call: Call, partner: str, tensor: Tensor) -> str | None:
-        """Return the id of the call of A that ``call`` of an exported B computes, or None.
-
-        ``partner`` is the id of A's call with the same path and call index. The result is
-        ``partner``, or a later call of A that ``call`` also computes, such as a BatchNorm or ReLU.
-        hookcli pairs operations by their values. ``tensor`` is B's output.
-        """
+        """Return the id of the call of A that ``call`` of an exported B computes, or None."""
+        # ``partner`` has the same path and index as ``call``, which may also compute a later call
+        # of A, such as a BatchNorm or ReLU. Operations are paired by their values.
         merged = self._find_merged(self._find_folded_norm(partner, tensor), to_array(tensor))
         if call.layer.is_operation and merged == partner:
             return self._find_same(call, partner, to_array(tensor))
@@ -190,11 +180,8 @@ class SeenCalls:
         return min((partner, norm), key=lambda each: self._distance(each, to_array(tensor)))
 
     def _find_same(self, call: Call, partner: str, values: TensorArray) -> str | None:
-        """Return the id of a call of A in the layer of ``call`` with a tensor close to ``values``.
-
-        ``values`` is B's output. hookcli tries ``partner`` first, and skips A's paired calls. If no
-        tensor is close, return ``partner``, or None if ``partner`` is paired already.
-        """
+        """Return the id of A's call in the layer of ``call`` with a tensor close to ``values``."""
+        # If none is close: ``partner``, or None if ``partner`` is paired already.
         is_free = partner not in self.partners.values()
         if is_free and is_same(self.values[partner], values, FAR):
             return partner
@@ -202,10 +189,8 @@ class SeenCalls:
         return same or (partner if is_free else None)
 
     def _find_merged(self, partner: str, other: TensorArray) -> str:
-        """Return A's ReLU after ``partner`` if B's call computes both, else ``partner``.
-
-        B computes both if A's output of ``partner`` has negative values and B's ``other`` has none.
-        """
+        """Return A's ReLU after ``partner`` if B's call computes both, else ``partner``."""
+        # B computes both if A's output has negative values and B's ``other`` has none.
         follower = dict(itertools.pairwise(self.a)).get(partner, "")
         values = self.values.get(partner)
         if not follower or values is None or values.shape != other.shape:
@@ -251,10 +236,8 @@ class SeenCalls:
         return alike[0] if len(alike) == 1 or (alike and len(ids) == number) else None
 
     def _find_folded(self, call: Call) -> str | None:
-        """Return the id of A's counterpart of ``call`` if only one side folded a BatchNorm there.
-
-        Return "" if A has no counterpart, and None if folding does not concern the call.
-        """
+        """Return the id of A's counterpart of ``call`` if only one side folded a BatchNorm."""
+        # "" if A has no counterpart, and None if folding does not concern the call
         lost = call.layer.module_type == FOLDED
         if call.id in self.a and lost != (self.a[call.id].tensor.module_type == FOLDED):
             return find_norm([each.tensor for each in self.a.values()], call.id) if lost else ""
@@ -275,11 +258,8 @@ class SeenCalls:
     def _align(
         self, key: tuple[str, int], calls: Mapping[int, list[str]], absent: int, values: TensorArray
     ) -> int:
-        """Return which call of a layer in A, by index, is the counterpart of a call of B.
-
-        B may call the layer less often than A: B lacks ``absent`` of the ``calls``, the ids of A's
-        calls by call index. ``key`` is the module path and index in B; ``values`` is B's output.
-        """
+        """Return which call of a layer in A, by index, is the counterpart of a call of B."""
+        # ``key``: the path and index in B. B lacks ``absent`` of ``calls``, A's ids by call index.
         # The values decide, since tools reorder nodes. If none are similar, hookcli assumes that B
         # lacks A's first calls, since exporters fold calls that do not depend on the input.
         path, index = key
@@ -308,11 +288,9 @@ class SeenCalls:
         ]
 
     def _pair_waiting(self, graph: Graph, partner: str) -> None:
-        """Pair the call of B in ``_waiting``, if any, with a call of A, and empty ``_waiting``.
-
-        The call waits because B names no module for it. Its counterpart is A's last call before
-        ``partner`` whose layer B does not name; if the two tensors differ in shape, it has none.
-        """
+        """Pair the call of B in ``_waiting``, if any, with a call of A, and empty ``_waiting``."""
+        # B names no module for the call. Its counterpart is A's last call before ``partner`` whose
+        # layer B does not name, unless the two tensors differ in shape.
         if self._waiting is not None:
             (call_id, values), self._waiting = self._waiting, None
             left = [*itertools.takewhile(lambda each: each != partner, self.a)]

@@ -45,11 +45,9 @@ class WorstCalls:
     def offer(
         self, judged: JudgedRow, index: int, layout: Layout, a: TensorArray, b: TensorArray
     ) -> None:
-        """Keep the tensors ``a`` and ``b`` of a call in A and B if the call is one of the worst.
-
-        The tensors of the first call that is not within the tolerance are kept, too. ``index`` is
-        the call's position in A. The caller must not change ``a`` later; the function copies ``b``.
-        """
+        """Keep the tensors ``a`` and ``b`` of a call in A and B if the call is one of the worst."""
+        # So are those of the first call beyond the tolerance. ``index`` is the call's position in
+        # A. The caller must not change ``a`` later; ``b`` is copied.
         rank = (-judged.excess, index)
         is_first = not judged.row.holds and (self._first is None or index < self._first.rank[1])
         is_worst = len(self._worst) < MOST_PICTURES or rank < self._worst[-1].rank

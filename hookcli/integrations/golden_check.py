@@ -51,10 +51,7 @@ def check_golden(
     *,
     update: bool,
 ) -> str:
-    """Describe how a model differs from a golden file; return "" if it does not differ.
-
-    With ``update``, write the golden file instead, and return "".
-    """
+    """Describe how a model differs from a golden file; write the file instead if ``update``."""
     if update:
         check_replaceable(golden, overwrite=False)
     with scratch_folder() as folder, pytest.MonkeyPatch.context() as patch, _name(model) as request:

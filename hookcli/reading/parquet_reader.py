@@ -1,7 +1,4 @@
-"""Read ``records.parquet``, and refuse a file that is damaged or would fill the memory.
-
-Such a file has wrong columns, or more rows or uncompressed bytes than its size allows.
-"""
+"""Read ``records.parquet``, and refuse a file that is damaged or would fill the memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Open the picture of a call's feature maps in a finished run.
-
-If the run drew one sheet of all layers per image, the picture is the call's part of the sheet.
-"""
+"""Open the picture of a call's feature maps in a finished run, or its part of a sheet."""
 
 from __future__ import annotations
 
@@ -65,11 +62,8 @@ def open_grid(files: RunFiles, grid: Grid) -> Image.Image:
 
 
 def _find_part(boxes: TileBoxes, tiles: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the box (left, top, right, bottom) of a layer's name, labels and tiles in a sheet.
-
-    ``boxes`` has the positions of the layer's tiles, ``tiles`` is their number, and ``size`` is the
-    size of the sheet. Raise a ValueError if the box is not inside the sheet.
-    """
+    """Return the box (left, top, right, bottom) of a layer's name, labels and tiles in a sheet."""
+    # ``size`` is that of the sheet. Raises a ValueError if the box is not inside the sheet.
     columns = min(tiles, boxes.columns)
     rows = -(-tiles // boxes.columns)
     left, top = boxes.left, boxes.top

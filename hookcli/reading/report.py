@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def remake_report(run: Location, *, single_file: bool = False) -> tuple[str, FolderState]:
-    """Make a run's page again, and return its HTML and the missing and damaged files.
-
-    The page links to its pictures; with ``single_file``, the page embeds the pictures.
-    """
+    """Make a run's page again; return its HTML, and the missing and damaged files."""
     files = open_files(run)
     document, state = read_report(files)
     return render_report(document, state, files.read if single_file else None), state

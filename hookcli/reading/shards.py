@@ -62,9 +62,8 @@ def read_rows(
             rows = _copy_part(data, tensor, (slice(start, stop), *parts))
     except (OSError, ValueError) as error:
         raise cannot_read(run.location / tensor.shard, error) from error
-    if tensor.dtype == _BFLOAT16:  # the upper half of a float32
-        return (rows.astype("u4") << 16).view("f4")
-    return rows
+    # bfloat16 is the upper half of a float32
+    return (rows.astype("u4") << 16).view("f4") if tensor.dtype == _BFLOAT16 else rows
 
 
 def _map(stream: BinaryIO) -> memoryview | mmap.mmap:

@@ -227,11 +227,8 @@ class _Ablation:
     first_shape: tuple[int, ...] | None = None  # of the pixels, without the leading axis
 
     def add(self, image: PreparedImage, pixels: Tensor) -> None:
-        """Run copies of an image (1, …) through the model, each with a different channel zeroed.
-
-        Add the scores with and without each channel to ``sums``, and the image's result to
-        ``images``. If a forward pass fails, add nothing.
-        """
+        """Run copies of an image (1, …) through the model, each with a different channel zeroed."""
+        # If a forward pass fails, ``sums`` and ``images`` stay as they are.
         loaded = self.prepared.model.loaded
         layers = tuple(ablated.layer for ablated in self.plan.layers)
         zeroing = _Zeroing(self.plan.layers, loaded.inputs.size_of(pixels), AblationBatch(1))
@@ -282,10 +279,8 @@ class _Ablation:
             return [row_of(output, row) for row in range(rows)]
 
     def _score(self, output: object, image: ImageResult) -> float:
-        """Return the score of ``output`` for the target class of ``image``.
-
-        Return NaN for a score that is not finite, and 0 if no predicted box has this class.
-        """
+        """Return the score of ``output`` for the target class of ``image``."""
+        # NaN for a score that is not finite, and 0 if no predicted box has this class
         plain = image.score
         try:
             value = self.prepared.scorer(output, aim=plain.target if plain else None).score.value

@@ -105,10 +105,8 @@ class ChunkRunner:
         yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
-        """Return the images with as many axes and channels as the first image; skip all others.
-
-        If hookcli knows what input the model takes, return all images.
-        """
+        """Return the images with as many axes and channels as the first image; skip all others."""
+        # If hookcli knows what input the model takes, no image is skipped.
         if self._model.loaded.knows_input:
             return list(images)
         fitting = []
@@ -121,10 +119,7 @@ class ChunkRunner:
         return fitting
 
     def _run_batch(self, batch: Sequence[PreparedImage]) -> int:
-        """Run images of the same shape through the model, and return how many of the images failed.
-
-        If a batch fails, run each half of it. An image that fails alone is skipped.
-        """
+        """Run images of one shape; if they fail, run each half. Return how many images failed."""
         stacked = torch.stack([i.pixels for i in batch if i.pixels is not None])
         pixels = self._model.runner.to_device(stacked)
         done = self._run_forward(batch, pixels)

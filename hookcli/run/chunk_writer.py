@@ -23,11 +23,7 @@ _MOST_WAITING = 2  # this many chunks may wait in the queue
 
 
 class ChunkWriter:
-    """Writes chunks (groups of images) in order, in a thread, and adds their results to the totals.
-
-    ``done`` is the number of chunks that were written and added to the totals. ``top`` has the
-    images with the largest values of each channel in these chunks.
-    """
+    """Writes chunks (groups of images) in order, in a thread, and adds them to the totals."""
 
     def __init__(
         self,
@@ -37,6 +33,7 @@ class ChunkWriter:
         totals: Chunk,
         listener: ProgressListener,
     ) -> None:
+        # the images with the largest values of each channel in the first ``done`` chunks
         self.top = resume_chunks(settings, sources, folder, totals=totals, listener=listener)
         self.done = self._written = self.top.chunks  # only the writing thread changes _written
         self.grids = GridWriter(folder.write, settings.style, settings.config.run.model.name)

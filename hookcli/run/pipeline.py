@@ -115,10 +115,8 @@ def _read_chunks(
 
 @contextmanager
 def _stop_between_batches(runner: ChunkRunner) -> Iterator[None]:
-    """Let the first Ctrl-C in the block stop the run only after the current batch.
-
-    A second Ctrl-C stops the run at once. Outside the main thread, this function does nothing.
-    """
+    """Let the first Ctrl-C in the block stop the run only after the current batch."""
+    # A second Ctrl-C stops the run at once. Only the main thread can catch Ctrl-C.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -65,9 +65,8 @@ def _read_usable(
     if chunk is None or not planned or len(chunk.files) != len(planned):
         return None
     keys = {source.key for source in planned}
-    if chunk.merge_key != settings.merge_key or not keys.issuperset(i.key for i in chunk.images):
-        return None
-    if not all(folder.holds(file) for file in chunk.written_files):
+    is_ours = chunk.merge_key == settings.merge_key and keys.issuperset(i.key for i in chunk.images)
+    if not (is_ours and all(map(folder.holds, chunk.written_files))):
         return None
     is_same = partial(_is_same, verify=settings.config.folder.verify)
     with ThreadPoolExecutor(_THREADS) as threads:

@@ -120,10 +120,8 @@ def finish_resume(
 
 
 def _compare_images(done: Manifest, images: Mapping[str, str]) -> str:
-    """Describe how ``images`` differ from the finished run's images; empty if they do not differ.
-
-    ``images`` maps each image file to its SHA-256; if that is empty, only the name is compared.
-    """
+    """Describe how ``images`` differ from the finished run's images; "" if they do not differ."""
+    # If the SHA-256 of a file in ``images`` is empty, only the name is compared.
     images = plain({**images})  # as names are in the manifest
     used = {image.file: image.sha256 for image in done.images}
     known = {*used, *(image.file for image in done.skipped)}

@@ -1,7 +1,4 @@
-"""Lock a run folder, and write its files: ``run.json`` first, and the manifest last.
-
-hookcli resumes a run only for the same request, with the same versions of its packages.
-"""
+"""Lock a run folder, and write its files: ``run.json`` first, and the manifest last."""
 
 from __future__ import annotations
 

@@ -88,10 +88,8 @@ def is_run(location: Location) -> bool:
 
 
 def refuse_in_run(file: Path, out: Location | None = None) -> None:
-    """Raise an OutputError if ``file`` has the name of a run's file and is in a run folder.
-
-    ``out`` counts as a run folder, even if no run has written there yet.
-    """
+    """Raise an OutputError if ``file`` has the name of a run's file and is in a run folder."""
+    # ``out`` counts as a run folder, even if no run has written there yet.
     full = real_path(file)
     for folder in full.parents[:3]:
         is_runs = is_run_file(full.relative_to(folder).as_posix())

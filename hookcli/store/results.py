@@ -1,7 +1,4 @@
-"""Write a folder of results, such as an analysis; replace only files of earlier results.
-
-One file, the list, names the others. Only the list and the files that it names may be replaced.
-"""
+"""Write a folder of results, such as an analysis; replace only its list and files named there."""
 
 from __future__ import annotations
 
@@ -23,15 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Says how hookcli names and recognizes one kind of result folder, such as an analysis.
-
-    ``read_list`` returns the names of files in the list, or None if hookcli did not write the list.
-    """
+    """Says how hookcli names and recognizes one kind of result folder, such as an analysis."""
 
     name: str  # in messages, after ``article``
     article: str  # ``a`` or ``an``
     list_name: str  # the file that names all others
-    read_list: Callable[[bytes], Iterable[str] | None]
+    read_list: Callable[[bytes], Iterable[str] | None]  # None if hookcli did not write the list
     hint: str = ANOTHER  # what to do about a folder that cannot be used
 
 

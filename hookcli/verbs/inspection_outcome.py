@@ -194,11 +194,7 @@ class Planned(UnwrittenOutcome):
 def inspect_run(
     call: VerbCall, config: RunConfig, *, dry_run: bool, time: bool, open_page: bool
 ) -> Inspection | Planned:
-    """Run the model on the images, and write the run folder; with ``dry_run``, only plan it.
-
-    With ``time``, also report how long each stage took; with ``open_page``, show the page in the
-    browser.
-    """
+    """Run the model on the images, and write the run folder; with ``dry_run``, only plan it."""
     config = replace(config, run=with_downloads(call, config.run))
     if dry_run:
         return _plan(call, config)
@@ -426,9 +422,7 @@ def _has_no_gradient(row: LayerRow) -> bool:
 
 
 def _share(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1%}" if math.isfinite(value) else "not finite"
+    return "" if value is None else f"{value:.1%}" if math.isfinite(value) else "not finite"
 
 
 def _number(value: float | None) -> str:

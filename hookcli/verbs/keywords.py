@@ -1,9 +1,4 @@
-"""Make the keywords of functions such as ``hookcli.inspect`` from fields of dataclasses (requests).
-
-A field that is annotated with a ``Flag`` becomes a keyword of the function, and an option of its
-command. hookcli makes the signature, the help, the command line and the reference from these
-fields, and checks the values that the user gives.
-"""
+"""Make the keywords of functions such as ``hookcli.inspect`` from fields of dataclasses."""
 
 from __future__ import annotations
 
@@ -55,10 +50,7 @@ _ARTICLES = {"URL": "a URL", "@LIST": "an @LIST"}  # words of arguments that opt
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """Annotates a verb's parameter; some fields of the parameter then do not become keywords.
-
-    ``names`` has the keywords to leave out, separated by spaces: ``"edit prune"``.
-    """
+    """Annotates a verb's parameter with the keywords to leave out, such as ``"edit prune"``."""
 
     names: str
 
@@ -317,11 +309,8 @@ def _refuse_useless(flags: Sequence[Flag], given: Mapping[str, Any]) -> None:
 def _list_options(
     fields: Iterable[Field], request: type | None = None, *, may_miss: bool = False
 ) -> Iterator[Option]:
-    """Yield the options of ``fields``, and of the dataclasses (requests) that are their types.
-
-    ``request`` is the dataclass that has ``fields``; None means that ``fields`` are the parameters
-    of a verb. With ``may_miss``, no option is required.
-    """
+    """Yield the options of ``fields``, and of the dataclasses (requests) that are their types."""
+    # ``request`` is the dataclass that has ``fields``; None for the parameters of a verb.
     panel = "" if request is None else find_panel(request)
     for field in fields:
         if field.flag is not None:
@@ -360,11 +349,8 @@ def _read(flag: Flag, value: Any) -> Any:
 
 
 def _fill_part(field: Field, request: type, given: Mapping[str, Any]) -> Any:
-    """Make the request (dataclass) that is the value of ``field`` from the keywords in ``given``.
-
-    Return None if the field is optional and the user did not ask for it. Raise a RequestError if
-    the user gave options of the request all the same.
-    """
+    """Make the request (dataclass) that is the value of ``field`` from keywords in ``given``."""
+    # None if the user did not ask for an optional one; giving options of it is then an error.
     parts, value = list_fields(request), given.get(field.parameter)
     if field.flag is not None:
         is_asked = value is not None and _read(field.flag, value)

@@ -55,10 +55,7 @@ def read_all(folder: Url) -> dict[str, bytes]:
 
 @contextmanager
 def held(keywords: Mapping[str, Any], known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield ``keywords``, in which a name replaces each model, picture or run in memory.
-
-    The names are valid inside the ``with`` block. ``known`` has all keywords of the verb.
-    """
+    """Yield ``keywords`` with names for objects in memory; these are valid inside the block."""
     given = {name: value for name, value in keywords.items() if value is not None}
     with ExitStack() as stack:
         stack.callback(random.setstate, random.getstate())  # importing rich draws numbers

@@ -138,10 +138,8 @@ def _define(kinds: Mapping[str, type[DataclassInstance]]) -> dict[str, dict[str,
 
 
 def _narrow(name: str, part: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Return schema ``part`` with only the values that document ``name`` can have.
-
-    The schema of a line, such as ``"inspect.jsonl"``, also gets the field of the format's version.
-    """
+    """Return schema ``part`` with only the values that document ``name`` can have."""
+    # The schema of a line, such as ``inspect.jsonl``, also gets the field of the format's version.
     fields, required = part["properties"], part["required"]
     if name.endswith(_LINE):
         version = parts[Document.__name__]

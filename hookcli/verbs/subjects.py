@@ -1,8 +1,4 @@
-"""List the commands by subject, each with its line in ``hookcli --help``.
-
-Each command has a module of its name, such as ``verbs/inspect.py``, which hookcli imports when the
-user names the command.
-"""
+"""List the commands by subject, each with its line in ``hookcli --help``."""
 
 from __future__ import annotations
 

@@ -103,9 +103,7 @@ def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout)
         difference = np.where(a == b, 0, two - one)  # equal infinities do not differ
         values: Any = tuple(np.abs(each) if is_complex else each for each in (one, two, difference))
     compared = _take_drawn(values, layout)
-    if is_complex:
-        return replace(compared, notes=(*compared.notes, _COMPLEX_NOTE))
-    return compared
+    return replace(compared, notes=(*compared.notes, _COMPLEX_NOTE)) if is_complex else compared
 
 
 def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
@@ -130,11 +128,8 @@ def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
 
 
 def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> ComparedMaps:
-    """Return the maps of the channels with the highest ``scores`` (C,), reduced to the tile size.
-
-    ``maps`` has the maps of A, of B and of B - A, each (C, h, w). Channels with the score 0 are
-    left out.
-    """
+    """Return the maps of the channels with the highest ``scores`` (C,), reduced to tile size."""
+    # ``maps`` has those of A, B and B - A, (C, h, w). Channels with the score 0 are left out.
     differing = int((scores > 0).sum())
     channels = np.argsort(-scores, kind="stable")[: min(TOP, differing)]
     shown = f"; the {TOP} that differ most" if differing > TOP else ""
@@ -159,12 +154,9 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
 
 
 def _take_bars(values: tuple[Floats, ...], axis: int | None, tokens: str = "") -> ComparedMaps:
-    """Return bars of A, B and B - A, which are the three arrays in ``values``.
-
-    There is a bar for each index of ``axis`` or, if ``axis`` is None, for each value. To have at
-    most ``MOST_BARS`` bars, a bar may stand for several neighbours. If ``values`` has only some
-    tokens, ``tokens`` says in words which tokens differ.
-    """
+    """Return bars of A, B and B - A, which are the three arrays in ``values``."""
+    # There is a bar for each index of ``axis`` or, without one, for each value; a bar may stand for
+    # several neighbours. ``tokens`` says in words which tokens differ.
     if axis is not None:
         values = tuple(np.moveaxis(each, axis, 0) for each in values)
     total = values[2].size
@@ -220,9 +212,7 @@ def _as_maps(values: Floats, layout: Layout) -> Floats:
 
 def _other_tokens(values: Floats, layout: Layout) -> Floats:
     """Return the tokens (1, n, C) that cover no part of the image, such as a class token."""
-    if layout.name != "NLC":
-        return values[:, :0]
-    return np.delete(values, layout.image_tokens, 1)
+    return np.delete(values, layout.image_tokens, 1) if layout.name == "NLC" else values[:, :0]
 
 
 def _tokens_differ(others: Floats, which: str = "") -> str:

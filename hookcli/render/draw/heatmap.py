@@ -75,10 +75,8 @@ def draw_heat(
 
 
 def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -> Canvas:
-    """Draw the network's input (the image file ``seen``) beside a grey copy with a map on it.
-
-    ``values`` (h, w) is the map of a layer, and ``of`` says in words what its values are.
-    """
+    """Draw the network's input (the image file ``seen``) beside a grey copy with a map on it."""
+    # ``values`` (h, w) is the map of a layer, and ``of`` says in words what its values are.
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     is_finite = np.isfinite(values)
     broken = int((~is_finite).sum())
@@ -99,10 +97,7 @@ def draw_places(seen: bytes, values: NDArray[np.float32], title: str, of: str) -
 
 
 def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[str]) -> Canvas:
-    """Draw the network's input (the image file ``seen``) beside a map of its saliency.
-
-    ``values`` (h, w) has each pixel's largest |gradient| over the colours.
-    """
+    """Draw the network's input (the image file ``seen``) beside a map of its saliency."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
     trouble = find_trouble(values)

@@ -21,13 +21,10 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Chart:
-    """Collects the parts of a chart that has a column for each of ``count`` layers.
-
-    ``axis`` has ticks and captions. It stays in view when a reader scrolls ``parts`` sideways.
-    """
+    """Collects the parts of a chart that has a column for each of ``count`` layers."""
 
     def __init__(self, count: int) -> None:
-        self.axis: list[str] = []
+        self.axis: list[str] = []  # ticks and captions; they stay while ``parts`` scroll sideways
         self.parts: list[str] = []
         self.width = min(_WIDEST, max(_NARROWEST, LEFT + _EACH * count + _MARGIN))
         self.step = (self.width - _MARGIN - LEFT) / count
@@ -117,9 +114,7 @@ def _column(x: float, step: float, height: int, title: str, anchor: str | None) 
 
 def find_decades(values: Iterable[float]) -> tuple[int, int]:
     logs = [math.log10(value) for value in values]
-    if not logs:
-        return -1, 1
-    return math.ceil(min(logs)) - 1, math.floor(max(logs)) + 1
+    return (math.ceil(min(logs)) - 1, math.floor(max(logs)) + 1) if logs else (-1, 1)
 
 
 def list_ticks(low: int, high: int) -> list[int]:

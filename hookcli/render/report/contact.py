@@ -61,16 +61,12 @@ def make_contact_sheet(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Images that the page can select together, such as those that a finding names.
+    """Images that the page can select together, such as those that a finding names."""
 
-    The page lists ``title``; if ``is_mark``, it also shows ``word`` at each image of the group.
-    ``among`` is the number of all images, inside and outside the group.
-    """
-
-    title: str
-    word: str
+    title: str  # in the page's list of groups
+    word: str  # shown at each image of the group if ``is_mark``
     images: frozenset[str]
-    among: int
+    among: int  # the number of all images, inside and outside the group
     is_mark: bool = True
 
 
