@@ -88,7 +88,9 @@ def _columns(count: int) -> int:
 
 def _scale_note(values: NDArray[np.float32]) -> str:
     broken = int((~np.isfinite(values)).sum())
-    return f"not drawn: {broken} not finite" if broken else f"largest {values.max(initial=0):.3g}"
+    if broken:
+        return f"not drawn: {broken} not finite"
+    return f"largest {values.max(initial=0):.3g}"
 
 
 def _shares(values: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:

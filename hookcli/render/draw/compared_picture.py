@@ -103,7 +103,9 @@ def compare_maps(a: NDArray[np.generic], b: NDArray[np.generic], layout: Layout)
         difference = np.where(a == b, 0, two - one)  # equal infinities do not differ
         values: Any = tuple(np.abs(each) if is_complex else each for each in (one, two, difference))
     compared = _take_drawn(values, layout)
-    return replace(compared, notes=(*compared.notes, _COMPLEX_NOTE)) if is_complex else compared
+    if is_complex:
+        return replace(compared, notes=(*compared.notes, _COMPLEX_NOTE))
+    return compared
 
 
 def _take_drawn(values: tuple[Floats, ...], layout: Layout) -> ComparedMaps:
@@ -212,7 +214,9 @@ def _as_maps(values: Floats, layout: Layout) -> Floats:
 
 def _other_tokens(values: Floats, layout: Layout) -> Floats:
     """Return the tokens (1, n, C) that cover no part of the image, such as a class token."""
-    return np.delete(values, layout.image_tokens, 1) if layout.name == "NLC" else values[:, :0]
+    if layout.name != "NLC":
+        return values[:, :0]
+    return np.delete(values, layout.image_tokens, 1)
 
 
 def _tokens_differ(others: Floats, which: str = "") -> str:

@@ -114,7 +114,9 @@ def _column(x: float, step: float, height: int, title: str, anchor: str | None) 
 
 def find_decades(values: Iterable[float]) -> tuple[int, int]:
     logs = [math.log10(value) for value in values]
-    return (math.ceil(min(logs)) - 1, math.floor(max(logs)) + 1) if logs else (-1, 1)
+    if not logs:
+        return -1, 1
+    return math.ceil(min(logs)) - 1, math.floor(max(logs)) + 1
 
 
 def list_ticks(low: int, high: int) -> list[int]:
