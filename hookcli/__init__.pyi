@@ -1475,6 +1475,13 @@ def sensitivity(
     *,
     layers: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
     exclude: _Many | Iterable[Any] | Mapping[str, Any] | None = None,
+    to: Literal['float16', 'bfloat16', 'int8', 'float8_e4m3'],
+    round: Literal['weights', 'outputs', 'both'] | None = None,
+    per_tensor: bool | None = None,
+    percentile: Any | None = None,
+    keep: Any | None = None,
+    reach: Any | None = None,
+    batch_size: int | None = None,
     weights: str | float | None = None,
     seed: int | None = None,
     device: str | float | None = None,
@@ -1499,13 +1506,6 @@ def sensitivity(
     on_error: Literal['stop', 'skip'] | None = None,
     range: Any | None = None,
     page: Any | None = None,
-    to: Literal['float16', 'bfloat16', 'int8', 'float8_e4m3'],
-    round: Literal['weights', 'outputs', 'both'] | None = None,
-    per_tensor: bool | None = None,
-    percentile: Any | None = None,
-    keep: Any | None = None,
-    reach: Any | None = None,
-    batch_size: int | None = None,
     nodes_of: _Path | None = None,
     top: int | None = None,
 ) -> SensitivityOutcome:
@@ -1517,6 +1517,13 @@ def sensitivity(
     Args:
         layers: Layers to round; FORM is explained below.  [default: those that use a weight]
         exclude: Layers to leave out.
+        to: float16, bfloat16, int8 or float8_e4m3.
+        round: What of a layer to round: weights, outputs or both.  [default: both]
+        per_tensor: One scale for a weight, and not one for each channel.
+        percentile: Clip outputs to this percentile of their magnitudes: 99.9.  [default: the largest]
+        keep: Leave this share of the layers alone, the most sensitive, and round the others.
+        reach: Find a short list of layers to leave alone: 'agreement>=0.99', 'divergence<=0.01' or 'rel-l2<=0.05'.
+        batch_size: Images in a forward pass.  [default: 16]
         model: resnet34 (hookcli models lists them), timm:NAME, hf:NAME, open_clip:NAME or smp:NAME of other libraries, a function that makes a model (FILE.py:FUNCTION or MODULE:FUNCTION), or a file: FILE.onnx or FILE.pt2.
         weights: auto (trained if available, else random), pretrained, random, a name such as IMAGENET1K_V1, a file, or FILE:KEY for a part of a checkpoint.  [default: auto]
         seed: Seed of random weights and pruning.  [default: 0]
@@ -1543,13 +1550,6 @@ def sensitivity(
         on_error: What to do when the model fails on an image.  [default: stop]
         range: What is black and white in pictures of more than 8 bits: full (of the type), LO,HI, minmax or percent:P (of each picture).  [default: full]
         page: Page of files with several, counted from 0.  [default: 0]
-        to: float16, bfloat16, int8 or float8_e4m3.
-        round: What of a layer to round: weights, outputs or both.  [default: both]
-        per_tensor: One scale for a weight, and not one for each channel.
-        percentile: Clip outputs to this percentile of their magnitudes: 99.9.  [default: the largest]
-        keep: Leave this share of the layers alone, the most sensitive, and round the others.
-        reach: Find a short list of layers to leave alone: 'agreement>=0.99', 'divergence<=0.01' or 'rel-l2<=0.05'.
-        batch_size: Images in a forward pass.  [default: 16]
         nodes_of: Also name the nodes of this export that compute the layers to leave alone.
         top: Rows of the table; other formats have all layers.  [default: 20]
     """

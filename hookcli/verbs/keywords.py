@@ -34,8 +34,8 @@ R = TypeVar("R")
 # The panels of ``--help`` in order. Late options of a request come after the others, and so do the
 # options that a verb has besides its requests.
 PANELS = (
-    *("Analysis", "Layers", "Tolerance", "Gradients", "Channels", "Score", "Output", "Model"),
-    *("Pictures", "Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
+    *("Analysis", "Layers", "Tolerance", "Gradients", "Channels", "Rounding", "Score", "Output"),
+    *("Model", "Pictures", "Images", "Attention", "Tensors", "Findings", "Changes", "Machine"),
 )
 _LAST = len(PANELS)
 TABLES = ("table", "json", "jsonl", "csv", "md")
