@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from hookcli import errors
 from hookcli.comparison.answer import compare_answers
@@ -27,11 +29,13 @@ from hookcli.hooks.change import Change, change
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import list_not_finite, map_tensors, named_tensors, tensors_in
 from hookcli.hooks.observe import observe
+from hookcli.hooks.register import Hook
 from hookcli.hooks.watch import watch
 from hookcli.images.fit import require_image, skip_failing
 from hookcli.images.prepare import prepare_like
 from hookcli.networks.modules import find_modules
 from hookcli.networks.tasks import CLASSIFICATION
+from hookcli.outside.foreign import ask
 from hookcli.outside.parse import split_goal
 from hookcli.passes.call import has_rows, row_of
 from hookcli.passes.rounding import (
@@ -42,7 +46,8 @@ from hookcli.passes.rounding import (
     list_weights,
     run_again,
 )
-from hookcli.records.calls import Uncalled
+from hookcli.passes.second_pass import is_equal
+from hookcli.records.calls import LayerInfo, Uncalled
 from hookcli.records.images import SkippedImage
 from hookcli.records.rows import AnswerLoss, SensitivityRow
 
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
 
     from hookcli.config import RoundingStyle
     from hookcli.plan.prepared import EagerModel
-    from hookcli.records.calls import Call, LayerInfo
+    from hookcli.records.calls import Call
     from hookcli.records.runs import ModelInfo
 
     _Key = tuple[str, int, str]  # the module path, the index of the call, and the output key
@@ -176,6 +181,22 @@ class _Images:
             yield from (torch.cat(alike[i : i + size]) for i in range(0, len(alike), size))
 
 
+class _Reads(TorchFunctionMode):
+    """Counts, by the ``id`` of each tensor, the functions that compute with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[int]()
+
+    def __torch_function__(
+        self, function: Any, _types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if tensors_in(result):
+            self.counts.update({id(each) for each in tensors_in((args, kwargs or {}))})
+        return result
+
+
 def _check_memory(taken: int) -> None:
     if taken > _MOST_BYTES:
         most = f"{_MOST_BYTES >> 30} GB of memory"
@@ -193,6 +214,7 @@ class _Trial:
     """What the first image shows: the layers that run, and the BatchNorms that follow others."""
 
     called: dict[str, str] = field(default_factory=dict)  # as in ``observe``
+    reads: _Reads = field(default_factory=lambda: _Reads())  # noqa: PLW0108  is defined below
     speaking: set[str] = field(default_factory=set)  # layers that return floating-point numbers
     norms: dict[str, LayerInfo] = field(default_factory=dict)  # by the path of the layer before
     output_bytes: int = 0
@@ -200,21 +222,35 @@ class _Trial:
     @classmethod
     def of(cls, model: EagerModel, pixels: Tensor) -> _Trial:
         trial, made, module = cls(), dict[int, tuple[str, Tensor]](), model.runner.module
-        modules = find_modules(module)
+        modules, calls, pairs = find_modules(module), Counter[str](), dict[int, LayerInfo]()
 
         def see(call: Call, tensor: Tensor) -> None:
             path = call.layer.module_path
             if call.side == "output" and tensor.is_floating_point():
                 trial.speaking.add(path)
-                if call.layer.is_leaf:
-                    made[id(tensor)] = path, tensor
+                calls[path] += 1
+                if call.layer.is_leaf:  # an Identity returns what another layer made
+                    made.setdefault(id(tensor), (path, tensor))
             elif id(tensor) in made and _is_fixed_norm(modules.get(path)):
-                trial.norms[made[id(tensor)][0]] = call.layer
+                pairs[id(tensor)] = call.layer
 
         every = (*list_watchable(module), *model.runner.layers)
         layers = [*{each.module_path: each for each in every}.values()]
-        with observe(module, layers, see, "both", called=trial.called):
+        with observe(module, layers, see, "both", called=trial.called), trial.reads:
             output = _call(model, pixels)
+        for tensor, norm in pairs.items():
+            path = made[tensor][0]
+            is_grouped = _is_grouped_transpose(modules[path])
+            # Nothing else reads or overwrites the tensor, and neither runs a second time.
+            is_alone = trial.reads.counts[tensor] == calls[path] == calls[norm.module_path] == 1
+            if is_alone and not is_grouped:
+                trial.norms[path] = norm
+        again = zip(tensors_in(output), tensors_in(_call(model, pixels)), strict=False)
+        if not all(is_equal(*pair) for pair in again):
+            raise RequestError(
+                "the model returns something else each time, which would be ranked with the layers",
+                "`hookcli.compare` with `against=['repeat']` finds where it begins",
+            )
         trial.output_bytes = sum(each.nbytes for each in tensors_in(output))
         return trial
 
@@ -227,10 +263,12 @@ def _choose_layers(
     wanted = [*known]
     if all_weights:
         owners = [path for path in wanted if path and _owns_weight(modules[path])]
+        unread = [path for path in owners if not _reads_weight(modules[path], trial)]
+        owners = [path for path in owners if path not in unread]
         wanted = [*dict.fromkeys(_find_caller(path, called) for path in owners)]
         inside = {path for path in wanted if any(path.startswith(f"{o}.") for o in wanted if o)}
         wanted = [path for path in known if path and path in wanted and path not in inside]
-        wanted += [path for path in owners if not _find_caller(path, called)]
+        wanted += unread + [path for path in owners if not _find_caller(path, called)]
     reasons = {path: _find_reason(model, known[path], style, trial) for path in wanted}
     chosen = [known[path] for path in wanted if not reasons[path]]
     if not chosen:
@@ -243,14 +281,24 @@ def _choose_layers(
 
 
 def _is_fixed_norm(module: nn.Module | None) -> bool:
-    if not isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
+    if type(module).__name__ == "FrozenBatchNorm2d":  # of torchvision's detectors
+        return True
+    if not isinstance(module, nn.modules.batchnorm._BatchNorm):
         return False
     return not module.training and module.running_var is not None
+
+
+def _is_grouped_transpose(module: nn.Module) -> bool:
+    return bool(ask(module, "transposed")) and ask(module, "groups") != 1
 
 
 def _owns_weight(module: nn.Module) -> bool:
     owned = (module._parameters.get(name) for name in _OWN_WEIGHTS)
     return any(each is not None and each.dim() > 1 for each in owned)
+
+
+def _reads_weight(module: nn.Module, trial: _Trial) -> bool:
+    return any(trial.reads.counts[id(each)] for each in module.parameters(recurse=False))
 
 
 def _find_caller(path: str, called: dict[str, str]) -> str:
@@ -261,11 +309,13 @@ def _find_caller(path: str, called: dict[str, str]) -> str:
 
 def _find_reason(model: EagerModel, layer: LayerInfo, style: RoundingStyle, trial: _Trial) -> str:
     """Return why a layer cannot be rounded; "" if it can."""
+    module = find_modules(model.runner.module).get(layer.module_path)
     if layer.module_path not in trial.called:
         return model.runner.explain_uncalled(layer)
+    if module and any(not isinstance(e, Hook) for e in module._forward_hooks.values()):
+        return "it has forward hooks of its own, which could change what is measured"
     if layer.module_path not in trial.speaking:
         return "it ran, but returned no floating-point numbers to round"
-    module = find_modules(model.runner.module).get(layer.module_path)
     has_weights = module is not None and bool(list_weights(module, layer.label))
     return _NO_WEIGHT if style.what == "weights" and not has_weights else ""
 
@@ -288,6 +338,9 @@ class _OwnError:
     channels: Tensor = field(default_factory=lambda: torch.zeros(2, 0))  # (2, C)
 
     def add(self, exact: Tensor, rounded: Tensor, axis: int | None) -> None:
+        if exact.shape != rounded.shape:  # such as other boxes
+            self.whole += math.nan
+            return
         one, two = exact.cpu().double(), rounded.cpu().double()
         squares = torch.stack([two - one, one]).square()
         self.whole += squares.flatten(1).sum(1)
@@ -323,9 +376,13 @@ class _Passes:
     def rounding(self) -> Rounding:
         return Rounding(self.style.to, self.style.per_tensor)
 
+    @property
+    def has_scale(self) -> bool:
+        return self.style.to in SCALED
+
     def run_plain(self) -> None:
         def see(call: Call, tensor: Tensor) -> None:
-            if self._rounds("outputs") and self.style.to in SCALED and tensor.is_floating_point():
+            if self._rounds("outputs") and self.has_scale and tensor.is_floating_point():
                 key = _key_of(call)
                 self.ranges.setdefault(key, Range(self.style.percentile)).add(tensor)
 
@@ -341,7 +398,7 @@ class _Passes:
                     f"the output of the model for {key} is not finite before anything is rounded",
                     "`hookcli.inspect` finds where it begins",
                 )
-        measure, same = _name_measure(self.style.reach), self._compare_one(*self.outputs[:1] * 2)
+        measure, same = _name_measure(self.style.reach), self._compare(iter(self.outputs))
         if getattr(same, measure) is None:
             raise RequestError(
                 f"`reach` {measure}: the model's answers are no classes",
@@ -407,7 +464,7 @@ class _Passes:
                 unrounded.append(exact)
                 return rounded
             rounded = map_tensors(rounded, partial(self._round_output, call))
-            pairs = zip(named_tensors(exact), named_tensors(rounded), strict=True)
+            pairs = zip(named_tensors(exact), named_tensors(rounded), strict=False)
             for key, one, two in ((key, one, two) for (key, one), (_, two) in pairs):
                 if one.is_floating_point():
                     own = replace(call, side="output", output_key=key)
@@ -434,9 +491,13 @@ class _Passes:
     def _round_output(self, call: Call, key: str, tensor: Tensor) -> Tensor:
         if not (self._rounds("outputs") and tensor.is_floating_point()):
             return tensor
-        found = self.ranges.get(_key_of(replace(call, output_key=key)))
-        limit = 0.0 if found is None else found.limit
-        return self.rounding.round(tensor, torch.tensor(limit))
+        own = _key_of(replace(call, output_key=key))
+        # A call that the model makes only now has the range of its other calls.
+        others = [each for k, each in self.ranges.items() if (k[0], k[2]) == (own[0], own[2])]
+        known = [self.ranges[own]] if own in self.ranges else others
+        if self.has_scale and not known:
+            return tensor
+        return self.rounding.round(tensor, torch.tensor(max([0.0, *(e.limit for e in known)])))
 
     def _rounds(self, what: str) -> bool:
         return self.style.what in (what, "both")
@@ -457,6 +518,7 @@ class _Passes:
                 return  # the model takes one image at a time
             if rows > 1 and not has_rows(output, rows):
                 return
+            output = map_tensors(output, lambda _, tensor: tensor.clone())  # the model may reuse it
             yield from [output] if rows == 1 else [row_of(output, row) for row in range(rows)]
         self.pass_done()
 
@@ -464,7 +526,7 @@ class _Passes:
         pairs = zip(self.outputs, [*outputs], strict=True)  # the pass ends before they are compared
         losses = [self._compare_one(*pair) for pair in pairs]
         return AnswerLoss(
-            _mean([loss.agreement for loss in losses]),
+            _mean([each.agreement for each in losses if each.agreement is not None]),  # or no boxes
             _mean([loss.divergence for loss in losses]),
             _mean([loss.rel_l2 for loss in losses]),
             all(loss.is_finite for loss in losses),

@@ -45,7 +45,7 @@ class Answer:
             apart = "far" if self.distance is None else share_text(self.distance)
             return f"the output is {apart} off" if self.changed else "same output"
         if self.kind != "top class":  # rounded down: only equal answers agree to 100 %
-            return f"{self.kind} agree to {math.floor(1e4 * self.share) / 100:g} %"
+            return f"{self.kind} agree to {math.floor(round(1e4 * self.share, 6)) / 100:g} %"
         if self.changed and self.images > 1:
             return f"{len(self.changed)} of {self.images} top classes change"
         text = "same top classes" if self.images > 1 else "same top class"

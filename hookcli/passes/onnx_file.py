@@ -250,7 +250,9 @@ class OnnxRunner(GraphRunner):
         """Return the names of the nodes that compute a layer, or that read its weights."""
         # Only its weight tells the node of a convolution into which a BatchNorm was merged.
         nodes = self._model.graph.node
-        reading = [n.name for n in nodes if any(i.startswith(f"{path}.") for i in n.input)]
+        reading = [
+            n.name for n in nodes if n.name and any(i.startswith(f"{path}.") for i in n.input)
+        ]
         calls = [each for each in self._values if re.split(r"[#\[]", each)[0] == path]
         return tuple(dict.fromkeys([*reading, *self.name_nodes(calls)]))
 

@@ -157,12 +157,16 @@ class RoundedWeights:
 def run_again(module: nn.Module, given: Any) -> object:
     """Run a module's ``forward`` on the inputs of a call, as ``hooks.watch`` gives them."""
     forward = vars(module).get("forward") or _plain_forward(module)
-    names = signature(forward).parameters
-    if isinstance(given, dict) and ("0" in given or given.keys() <= names.keys()):
-        args = [value for name, value in given.items() if name.isdecimal()]
-        kwargs = {name: value for name, value in given.items() if not name.isdecimal()}
-        return forward(*args, **kwargs)
-    return forward(given)
+    accepted = signature(forward)
+    if type(given) is not dict:
+        return forward(given)
+    args = [value for name, value in given.items() if name.isdecimal()]
+    kwargs = {name: value for name, value in given.items() if not name.isdecimal()}
+    try:
+        accepted.bind(*args, **kwargs)
+    except TypeError:  # a dictionary is the only argument
+        return forward(given)
+    return forward(*args, **kwargs)
 
 
 def _plain_forward(module: nn.Module) -> Any:

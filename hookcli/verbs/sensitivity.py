@@ -46,12 +46,14 @@ _MOST_NAMED = 8
 _AUTOCAST = """\
 import torch
 
+def widen(value):
+    return value.float() if torch.is_tensor(value) and value.is_floating_point() else value
+
 def keep_in_float32(module, device="cuda"):
     forward = module.forward
     def run(*args, **kwargs):
         with torch.autocast(device, enabled=False):
-            wide = [a.float() if torch.is_tensor(a) and a.is_floating_point() else a for a in args]
-            return forward(*wide, **kwargs)
+            return forward(*map(widen, args), **{{k: widen(v) for k, v in kwargs.items()}})
     module.forward = run
 
 for name in {names}:
@@ -129,7 +131,7 @@ class SensitivityOutcome(UnwrittenOutcome):
         if result.kept.reached:
             yield f"{some}: {loss}{f', which reaches {goal}' if goal else ''}"
         else:
-            yield f"no list reaches {goal}; the best that was tried, {some}: {loss}"
+            yield f"no list that was tried reaches {goal}; the best, {some}: {loss}"
 
     def _caption(self) -> Iterator[str]:
         kept, rows, style = self.result.kept, self.rows, self.config.style
@@ -146,7 +148,7 @@ class SensitivityOutcome(UnwrittenOutcome):
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{int(1e4 * share) / 100:g} %"  # only all is 100 %
+    return "" if share is None else f"{int(round(1e4 * share, 6)) / 100:g} %"  # only all is 100 %
 
 
 def _channels_text(row: SensitivityRow) -> str:

@@ -84,6 +84,58 @@ class NotFinite(Net):
         return super().forward(x) / 0
 
 
+class Plus(Net):
+    def forward(self, x):
+        y = self.wide(x)
+        y = y + 10 * x.sum(1, keepdim=True)
+        return self.fc(self.narrow(self.norm(y).relu()).mean((2, 3)))
+
+
+class PlusInPlace(Net):
+    def forward(self, x):
+        y = self.wide(x)
+        y += 10 * x.sum(1, keepdim=True)
+        return self.fc(self.narrow(self.norm(y).relu()).mean((2, 3)))
+
+
+class Skips(Net):
+    def forward(self, x):
+        y = self.wide(x)
+        return self.fc(self.narrow((y + self.norm(y)).relu()).mean((2, 3)))
+
+
+class SkipsACopy(Net):
+    def forward(self, x):
+        y = self.wide(x)
+        return self.fc(self.narrow((y + self.norm(y * 1)).relu()).mean((2, 3)))
+
+
+class NormTwice(Net):
+    def forward(self, x):
+        return super().forward(self.norm(self.wide(x))[:, :3])
+
+
+class Idle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.back = Net()
+        self.fc, self.back.fc = self.back.fc, nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.fc(self.back.narrow(self.back.wide(x).relu()).mean((2, 3)))
+
+
+class Hooked(Net):
+    def __init__(self):
+        super().__init__()
+        self.wide.register_forward_hook(lambda _module, _inputs, output: output * 3)
+
+
+class Random(Net):
+    def forward(self, x):
+        return super().forward(x + torch.rand(()))
+
+
 class OneAtATime(Net):
     def forward(self, x):
         return super().forward(x)[:1]
@@ -232,7 +284,7 @@ def test_the_shortest_list_that_was_tried_reaches_the_goal(run):
     assert (len(kept.modules), kept.reached) == (2, True)
     ended = run(*words, "--reach", "rel-l2<=1e-9")
     assert ended.code == 7
-    assert "no list reaches rel-l2<=1e-9; the best that was tried, the 2 layers" in ended.out
+    assert "no list that was tried reaches rel-l2<=1e-9; the best, the 2 layers" in ended.out
 
 
 def test_an_overflow_of_float16_comes_first():
@@ -270,6 +322,35 @@ def test_kept_layers_run_in_float32_under_autocast(nets):
     assert convs == {name: torch.float32 if name in kept else torch.bfloat16 for name in convs}
 
 
+@pytest.mark.parametrize(("net", "twin"), [("PlusInPlace", "Plus"), ("Skips", "SkipsACopy")])
+def test_a_batchnorm_is_merged_only_if_nothing_comes_between(net, twin):
+    rows, others = (
+        {row.layer: (row.rel_l2, row.own_rel_l2) for row in sensitivity(each).rows}
+        for each in (net, twin)
+    )
+    assert rows == {layer: pytest.approx(losses, rel=1e-3) for layer, losses in others.items()}
+
+
+def test_a_batchnorm_that_runs_twice_is_not_merged():
+    assert {row.layer for row in sensitivity("NormTwice").rows} == {"wide", "narrow", "fc"}
+
+
+def test_a_layer_with_hooks_of_its_own_is_left_out_and_named():
+    found = sensitivity("Hooked")
+    assert {row.layer for row in found.rows} == {"narrow", "fc"}
+    (left,) = found.result.uncalled
+    assert (left.layer.label, left.reason.partition(",")[0]) == (
+        "wide",
+        "it has forward hooks of its own",
+    )
+
+
+def test_a_weight_that_nothing_reads_does_not_make_its_block_a_layer():
+    found = sensitivity("Idle")
+    assert {row.layer for row in found.rows} == {"back.wide", "back.narrow", "fc"}
+    assert [each.layer.label for each in found.result.uncalled] == ["back.fc"]
+
+
 def test_a_percentile_clips_the_outputs():
     whole = {row.layer: row.own_rel_l2 for row in sensitivity(round="outputs").rows}
     clipped = sensitivity(round="outputs", percentile=50).rows
@@ -296,6 +377,7 @@ def test_a_percentile_clips_the_outputs():
         ("Net", "--to int8 --nodes-of a.onnx", 2, "--nodes-of"),
         ("Features", "--to int8 --reach agreement>=0.9", 2, "the model's answers are no classes"),
         ("Same", "--to int8", 2, "changes no output: there is nothing to rank"),
+        ("Random", "--to int8", 2, "the model returns something else each time"),
         ("NotFinite", "--to int8", 4, "is not finite before anything is rounded"),
     ],
 )
