@@ -123,7 +123,7 @@ def apply_recipe(request: ModelRequest, prepare: Preprocessing) -> Preprocessing
     if recipe == Recipe():
         return prepare
     _check_model(name, recipe, prepare)
-    prepare = replace(prepare, is_bgr=recipe.order is not None)
+    prepare = replace(prepare, is_bgr=recipe.order is not None, has_recipe=True)
     if recipe == Recipe(order="bgr"):
         return prepare
     own = _read_own(prepare)

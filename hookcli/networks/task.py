@@ -184,6 +184,7 @@ class Preprocessing:
     fixed: tuple[int, int] | None = None  # the only height and width that the network accepts
     grey: bool = False  # whether the network takes grey pictures with one channel
     bands: int = COLOURS  # of the pictures that the transform takes; a grey picture has three
+    has_recipe: bool = False  # whether ``preprocess`` changed it
     # if ``channels`` is unknown, those that the network's modules take
     taken: frozenset[int] = frozenset()
     is_bgr: bool = False  # whether the transform takes pictures with blue in the place of red
@@ -213,6 +214,8 @@ class Preprocessing:
         return ""
 
     def refuse_pixels(self, shape: Sequence[int]) -> str:
+        if self.has_recipe:
+            return "holds the network's own input, which `preprocess` cannot change"
         if self.fixed is not None and self.fixed != tuple(shape[-2:]):
             wanted = shape_text((self.channels or shape[0], *self.fixed))
         elif self.channels is not None and shape[0] != self.channels:

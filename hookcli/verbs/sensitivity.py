@@ -122,8 +122,8 @@ class SensitivityOutcome(UnwrittenOutcome):
 
     def _headlines(self) -> Iterator[str]:
         result, goal = self.result, self.config.style.reach
-        what = f"all {len(self.rows)} layers rounded to {self.config.style.to}"
-        yield f"{what}: {_loss_text(result.rounded)}"
+        what = f"all {len(self.rows)} layers" if self.rows[1:] else "the layer"
+        yield f"{what} rounded to {self.config.style.to}: {_loss_text(result.rounded)}"
         if result.kept is None:
             return
         loss, layers = _loss_text(result.kept.loss), len(result.kept.modules)

@@ -75,7 +75,8 @@ GUESSES = """\
 2 | layers resnet18 cat.png | hookcli layers resnet18, or with images: hookcli inspect resnet18 cat.png
 2 | layers resnet18 --checkpoint w.pth |
 2 | layers resnet18 --sort flop | --sort flops
-2 | export run | --to npy, or of hookcli sensitivity --to int8
+2 | export run | --to npy
+2 | sensitivity resnet18 a.jpg | --to int8
 2 | probe resnet18 photos | --labels folders
 2 | models hf | hookcli models --source hf
 2 | diff resnet18 resnet34 | give a run's folder or a golden file; two models are compared with hookcli compare A IMAGE --against model=B

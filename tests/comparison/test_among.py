@@ -83,7 +83,7 @@ def test_what_keeps_the_images_apart_is_no_difference(fault):
 def test_the_answer_and_the_change_are_those_of_the_image(capfd):
     found = compare(lambda x: x.roll(1, 0), "batch=1")
     assert [(each.name, each.a, each.b) for each in found.changed] == [
-        ("batch", "1 image", "among 1 other")
+        ("batch", "1 image", "the last after 1 other")
     ]
     assert found.verdict.startswith("2 of 4 calls differ, ")
     assert "top class" in found.verdict

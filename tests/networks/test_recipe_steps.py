@@ -356,10 +356,12 @@ def test_a_run_with_another_recipe_is_not_resumed(run, toy):
     assert "with --preprocess scale=1, not --preprocess scale=255" in err
 
 
-def test_pixels_of_a_tensor_file_are_not_prepared(run, toy):
+def test_a_tensor_file_is_refused_since_no_recipe_changes_it(run, toy):
     np.save("a.npy", np.ones((3, 8, 8), np.float32))
     words = ("a.npy", "--against", "preprocess=order=bgr", "--layers", "all")
-    assert run("compare", "toy.py:make", *words).code == 0
+    ended = run("compare", "toy.py:make", *words)
+    assert ended.code == 3
+    assert "holds the network's own input, which --preprocess cannot change" in ended.err
 
 
 def test_a_model_in_memory_takes_the_recipe_and_not_the_size_of_what_it_is_like(run, toy):
