@@ -283,7 +283,8 @@ def _choose_layers(
 def _is_fixed_norm(module: nn.Module | None) -> bool:
     if type(module).__name__ == "FrozenBatchNorm2d":  # of torchvision's detectors
         return True
-    if not isinstance(module, nn.modules.batchnorm._BatchNorm):
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    if not isinstance(module, kinds):
         return False
     return not module.training and module.running_var is not None
 
