@@ -229,8 +229,9 @@ class _Trial:
             if call.side == "output" and tensor.is_floating_point():
                 trial.speaking.add(path)
                 calls[path] += 1
-                if call.layer.is_leaf:  # an Identity returns what another layer made
-                    made.setdefault(id(tensor), (path, tensor))
+                if call.layer.is_leaf and id(tensor) not in made:  # an Identity passes one on
+                    made[id(tensor)] = (path, tensor)
+                    del trial.reads.counts[id(tensor)]  # of a tensor that had this id before
             elif id(tensor) in made and _is_fixed_norm(modules.get(path)):
                 pairs[id(tensor)] = call.layer
 

@@ -110,6 +110,12 @@ class SkipsACopy(Net):
         return self.fc(self.narrow((y + self.norm(y * 1)).relu()).mean((2, 3)))
 
 
+class Busy(Net):
+    def forward(self, x):
+        [each + 0 for each in [x + 0 for _ in range(50)]]  # whose ids are soon used again
+        return super().forward(x)
+
+
 class NormTwice(Net):
     def forward(self, x):
         return super().forward(self.norm(self.wide(x))[:, :3])
@@ -322,7 +328,10 @@ def test_kept_layers_run_in_float32_under_autocast(nets):
     assert convs == {name: torch.float32 if name in kept else torch.bfloat16 for name in convs}
 
 
-@pytest.mark.parametrize(("net", "twin"), [("PlusInPlace", "Plus"), ("Skips", "SkipsACopy")])
+MERGED = [("PlusInPlace", "Plus"), ("Skips", "SkipsACopy"), ("Busy", "Net")]
+
+
+@pytest.mark.parametrize(("net", "twin"), MERGED)
 def test_a_batchnorm_is_merged_only_if_nothing_comes_between(net, twin):
     rows, others = (
         {row.layer: (row.rel_l2, row.own_rel_l2) for row in sensitivity(each).rows}
