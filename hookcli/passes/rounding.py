@@ -19,8 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from hookcli.errors import RequestError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,7 +26,8 @@ Format: TypeAlias = Literal["float16", "bfloat16", "int8", "float8_e4m3"]
 SCALED = {"int8": 127.0, "float8_e4m3": 448.0}  # the largest number of each format with a scale
 _BINS = 4096
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_COMPUTED = ("_orig", "_g", "_v")  # what pruning and weight_norm compute a weight from
+_PARTS = ("_orig", "_g", "_v")  # what pruning and weight_norm compute a weight from
+COMPUTED = "its weights are computed from others; bake in weight_norm, spectral_norm or pruning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,9 @@ class Rounding:
     to: Format
     per_tensor: bool = False  # one scale for a whole weight, instead of one for each channel
 
-    def round_weight(self, weight: Tensor, axis: int) -> Tensor:
-        """Round a weight with a scale for each index of ``axis``, the axis of output channels."""
-        kept = () if self.per_tensor else (axis,)
+    def round_weight(self, weight: Tensor, channels: tuple[int, ...]) -> Tensor:
+        """Round a weight with a scale for each index of the axes ``channels``."""
+        kept = () if self.per_tensor else channels
         axes = [each for each in range(weight.dim()) if each not in kept]
         return self.round(weight, weight.abs().amax(axes, keepdim=True))
 
@@ -95,21 +94,19 @@ class Range:
         return min(self.largest, (int(within.double().argmax()) + 1) * self._width)
 
 
-def list_weights(module: nn.Module, path: str) -> list[tuple[nn.Module, str, Tensor]]:
+def list_weights(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
     """Return the weights of two or more axes in a module, each with its owner and its name."""
-    found: list[tuple[nn.Module, str, Tensor]] = []
+    own = [(owner, n, p) for owner in module.modules() for n, p in owner._parameters.items()]
+    return [(o, n, p) for o, n, p in own if p is not None and p.dim() > 1 and p.is_floating_point()]
+
+
+def explain_computed(module: nn.Module) -> str:
+    """Return why a module's weights cannot be rounded alone; "" if they can."""
     for owner in module.modules():
-        parameters = [(n, p) for n, p in owner._parameters.items() if p is not None]
-        computed = [
-            n for n, _ in parameters if n.endswith(_COMPUTED) and n[: n.rindex("_")] in vars(owner)
-        ]
-        if is_parametrized(owner) or computed:
-            raise RequestError(
-                f"the weights of {path} are computed from others, and cannot be rounded alone",
-                "remove weight_norm, spectral_norm or pruning, which keeps the values",
-            )
-        found += [(owner, n, p) for n, p in parameters if p.dim() > 1 and p.is_floating_point()]
-    return found
+        parts = [n for n in owner._parameters if n.endswith(_PARTS)]
+        if is_parametrized(owner) or any(n[: n.rindex("_")] in vars(owner) for n in parts):
+            return COMPUTED
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +114,34 @@ class RoundedWeights:
     """The weights of a module, and how they are rounded: merged with the BatchNorm that follows."""
 
     module: nn.Module
-    path: str
     rounding: Rounding
     norm: nn.Module | None = None
 
-    def list_merged(self) -> Iterator[tuple[nn.Module, str, Tensor, Tensor, int]]:
-        """Yield each owner, name, weight, what the norm multiplies it by, and its channel axis."""
-        for owner, name, weight in list_weights(self.module, self.path):
-            axis = int(isinstance(owner, _TRANSPOSED))
-            factor, norm = weight.new_ones(()), cast("Any", self.norm)
+    def list_merged(self) -> Iterator[tuple[nn.Module, str, Tensor, Tensor, tuple[int, ...]]]:
+        """Yield each owner, name, weight, what the norm multiplies it by, and its channel axes.
+
+        The weight of a transposed convolution is (groups, inputs, outputs, …) of each group.
+        """
+        for owner, name, weight in list_weights(self.module):
+            channels: tuple[int, ...] = (0,)
+            seen = weight.detach()
+            if isinstance(owner, _TRANSPOSED):
+                channels, seen = (0, 2), seen.reshape(owner.groups, -1, *seen.shape[1:])
+            factor, norm = seen.new_ones(()), cast("Any", self.norm)
             width = 0 if norm is None or owner is not self.module else len(norm.running_var)
-            if width == weight.shape[axis]:
+            if width == math.prod(seen.shape[each] for each in channels):
                 gains = 1.0 if norm.weight is None else norm.weight.detach()
                 factor = gains * (norm.running_var + norm.eps).rsqrt()
                 factor = torch.where(factor == 0, 1, factor)
-                factor = factor.view([-1 if i == axis else 1 for i in range(weight.dim())])
-            yield owner, name, weight, factor.to(weight), axis
+                factor = factor.view([n if i in channels else 1 for i, n in enumerate(seen.shape)])
+            yield owner, name, seen, factor.to(weight), channels
 
     def error(self) -> float | None:
         """Return the relative L2 error of rounding the weights; None if there are none."""
         apart = size = 0.0
-        for _, _, weight, factor, axis in self.list_merged():
-            merged = weight.detach() * factor
-            rounded = self.rounding.round_weight(merged, axis)
+        for _, _, weight, factor, channels in self.list_merged():
+            merged = weight * factor
+            rounded = self.rounding.round_weight(merged, channels)
             apart += float((rounded.double() - merged.double()).square().sum())
             size += float(merged.double().square().sum())
         return math.sqrt(apart / size) if size else None
@@ -147,10 +149,11 @@ class RoundedWeights:
     @contextmanager
     def used(self) -> Iterator[None]:
         with ExitStack() as stack, torch.no_grad():
-            for owner, name, weight, factor, axis in self.list_merged():
-                rounded = self.rounding.round_weight(weight.detach() * factor, axis) / factor
-                stack.callback(setattr, owner, name, weight)
-                setattr(owner, name, nn.Parameter(rounded, requires_grad=False))
+            for owner, name, weight, factor, channels in [*self.list_merged()]:
+                rounded = self.rounding.round_weight(weight * factor, channels) / factor
+                own = getattr(owner, name)
+                stack.callback(setattr, owner, name, own)
+                setattr(owner, name, nn.Parameter(rounded.view_as(own), requires_grad=False))
             yield
 
 

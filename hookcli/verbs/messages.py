@@ -55,7 +55,9 @@ def describe_images(call: VerbCall, images: Sequence[ImageResult]) -> None:
         (call.warn if is_warning else call.say)(text)
 
 
-def describe_uncalled(call: VerbCall, uncalled: Sequence[Uncalled]) -> None:
+def describe_uncalled(
+    call: VerbCall, uncalled: Sequence[Uncalled], verdict: str = "not called"
+) -> None:
     for group in group_uncalled((each.layer.label, each.reason) for each in uncalled):
         number = "" if group.is_few else f", {count(len(group.layers), 'layer')}"
-        call.say(f"not called{number}: {group.names}: {group.reason}")
+        call.say(f"{verdict}{number}: {group.names}: {group.reason}")

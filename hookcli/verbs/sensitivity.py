@@ -40,7 +40,7 @@ _LOOK = Look(
     },
     words=("layer", "type"),
     fold=("layer",),
-    drop=("type", "weights L2", "channels: median, worst", "divergence", "agreement"),
+    drop=("type", "weights L2", "channels: median, worst", "agreement", "own L2"),
 )
 _MOST_NAMED = 8
 _AUTOCAST = """\
@@ -127,7 +127,7 @@ class SensitivityOutcome(UnwrittenOutcome):
         if result.kept is None:
             return
         loss, layers = _loss_text(result.kept.loss), len(result.kept.modules)
-        some = f"the {count(layers, 'layer')} at the top left alone" if layers else "all rounded"
+        some = f"{count(layers, 'layer')} left alone" if layers else "all rounded"
         if result.kept.reached:
             yield f"{some}: {loss}{f', which reaches {goal}' if goal else ''}"
         else:
@@ -140,6 +140,7 @@ class SensitivityOutcome(UnwrittenOutcome):
         yield weights_text(self.result.model)
         images = count(len(self.result.images), "image")
         yield f"each layer alone, over {images}, in {style.to}: {_scheme_text(style)}"
+        yield "rel L2: the mean over images; own L2: the layer's outputs, over all images at once"
         if kept is not None and kept.modules:
             more = and_more(len(kept.modules) - _MOST_NAMED)
             yield f"leave alone: {', '.join(kept.modules[:_MOST_NAMED])}{more}"
@@ -227,7 +228,8 @@ def sensitivity(
         def begin_bar(layers: int, passes: int) -> None:
             nonlocal bar
             images = count(len(model.sources), "image")
-            call.plan(f"{run.model.name}: {count(layers, 'layer')}, {images}, {passes} passes")
+            most = f"{'' if style.reach is None else 'at most '}{passes} passes"
+            call.plan(f"{run.model.name}: {count(layers, 'layer')}, {images}, {most}")
             bar = call.listener.count(passes, "passes", is_long=True)
             stack.enter_context(bar)
 
@@ -240,7 +242,7 @@ def sensitivity(
         )
     warn_of_skipped(call, result.skipped[len(model.skipped) :])
     call.listener.end()
-    describe_uncalled(call, result.uncalled)
+    describe_uncalled(call, result.uncalled, "not rounded")
     nodes = None
     if name_nodes is not None and result.kept is not None:
         named = {path: name_nodes(path) for path in result.kept.modules}

@@ -82,6 +82,9 @@ ONE, TWO, THREE = [0, 0, 10, 10], [20, 20, 30, 30], [40, 40, 50, 50]
         (boxes(ONE, ONE), boxes(ONE), 2 / 3),  # a box has one counterpart
         (boxes(ONE, TWO, scores=[0.9, 0.1]), boxes(ONE), 1),  # hardly certain boxes do not count
         (boxes(ONE), boxes(), 0),
+        (boxes(), boxes(ONE), 0),
+        (boxes(), boxes(), 1),
+        (boxes(), boxes(ONE, scores=[0.4]), 1),
         # with small scores, boxes count down to half the best score of A
         (boxes(ONE, TWO, THREE, scores=[0.2, 0.1, 0.09]), boxes(ONE, TWO, scores=[0.2, 0.1]), 1),
         (boxes(ONE, TWO, THREE, scores=[0.2, 0.1, 0.09]), boxes(ONE), 2 / 3),

@@ -142,6 +142,69 @@ class Random(Net):
         return super().forward(x + torch.rand(()))
 
 
+class Kernels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.grid = nn.Parameter(torch.randn(3, 12, 12))
+        self.conv, self.head = Kernel(8, 3, 3, 3), Kernel(8, 5)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(5, 5))
+        self.centred = Centred(5, 5)
+        self.last = nn.Parameter(torch.randn(5, 4))
+
+    def forward(self, x):
+        x = self.conv(x + self.grid).mean((2, 3))
+        return self.centred(self.normed(self.head(x))) @ self.last
+
+
+class Kernel(nn.Module):
+    def __init__(self, *shape):
+        super().__init__()
+        self.kernel, self.scale = nn.Parameter(torch.randn(shape)), nn.Parameter(torch.ones(8, 1))
+
+    def forward(self, x):
+        if x.dim() == 2:
+            return torch.matmul(x * self.scale[:, 0], self.kernel)
+        return nn.functional.conv2d(x, self.kernel.contiguous())
+
+
+class Centred(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+
+class Alone(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.kernel = nn.Parameter(torch.randn(5, 3))
+
+    def forward(self, x):
+        return x.mean((2, 3)) @ self.kernel.T
+
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        sizes = [3, 9, 9, 9, 9, 9, 9, 9, 5]
+        self.layers = nn.ModuleList(map(nn.Linear, sizes, sizes[1:]))
+        for layer, spread in zip(self.layers, [0.1, 2, 0.1, 1.5, 0.2, 1, 0.1, 2.5]):
+            layer.weight.data *= torch.logspace(0, spread, layer.in_features)
+
+    def forward(self, x):
+        x = x.mean((2, 3))
+        for layer in self.layers:
+            x = layer(x).sin()
+        return x
+
+
+class Grows(Net):
+    def forward(self, x):
+        scores = super().forward(x)
+        return scores.new_zeros(3, 3, int(scores.abs().sum() * 1e6) % 997)
+
+
 class OneAtATime(Net):
     def forward(self, x):
         return super().forward(x)[:1]
@@ -164,6 +227,10 @@ def sensitivity(net="Net", *, files=FILES, to="int8", **words):
     return hookcli.sensitivity(f"nets.py:{net}", [*files], to=to, **{**WORDS, **words})
 
 
+def names(found):
+    return {row.layer for row in found.rows}
+
+
 def fake(values, largest):
     return torch.fake_quantize_per_tensor_affine(values, largest / 127, 0, -127, 127)
 
@@ -172,10 +239,13 @@ def plain_losses(net, names):
     """Round the named layers with BatchNorms merged for real; return agreement, KL and rel L2."""
     pixels = torch.from_numpy(np.stack([np.load(file) for file in FILES]))
     merged = copy.deepcopy(net).eval()
-    merged.wide = nn.utils.fusion.fuse_conv_bn_eval(merged.wide, merged.norm)
-    merged.norm = nn.Identity()
+    if hasattr(net, "norm"):
+        merged.wide = nn.utils.fusion.fuse_conv_bn_eval(merged.wide, merged.norm)
+        merged.norm = nn.Identity()
     largest, handles = {}, []
-    for name, module in merged.named_children():
+    for name, module in merged.named_modules():
+        if not hasattr(module, "weight"):
+            continue
         keep = lambda _m, _i, out, name=name: largest.update({name: float(out.abs().max())})  # noqa: E731
         handles.append(module.register_forward_hook(keep))
     with torch.no_grad():
@@ -247,11 +317,12 @@ def test_n_layers_take_n_and_two_passes_after_a_trial(nets):
 
 @pytest.mark.parametrize("size", [1, 2, 16])
 def test_the_size_of_a_batch_changes_nothing(size):
-    rows = sensitivity(batch_size=size).rows
-    losses = [(row.layer, row.divergence) for row in sensitivity(batch_size=5).rows]
-    assert [row.layer for row in rows] == [layer for layer, _ in losses]
-    divergences = [divergence for _, divergence in losses]
-    assert [row.divergence for row in rows] == pytest.approx(divergences, rel=1e-3)
+    rows, others = sensitivity(batch_size=size).rows, sensitivity(batch_size=5).rows
+    assert [row.layer for row in rows] == [row.layer for row in others]
+    for row, other in zip(rows, others, strict=True):
+        assert row.divergence == pytest.approx(other.divergence, rel=1e-3)
+        assert row.own_rel_l2 == pytest.approx(other.own_rel_l2, rel=1e-3)
+        assert row.channels == pytest.approx(other.channels, rel=1e-3)
 
 
 def test_a_model_that_takes_one_image_at_a_time_is_given_one():
@@ -260,7 +331,7 @@ def test_a_model_that_takes_one_image_at_a_time_is_given_one():
 
 @pytest.mark.parametrize("most", [100, 5 * 3 * 12 * 12 * 4])
 def test_images_and_outputs_that_fill_the_memory_are_refused(run, monkeypatch, most):
-    monkeypatch.setattr("hookcli.comparison.sensitivity._MOST_BYTES", most)
+    monkeypatch.setattr("hookcli.comparison.rounded_passes._MOST_BYTES", most)
     ended = run("sensitivity", "nets.py:Features", *FILES, "--device", "cpu", "--to", "int8")
     assert ended.code == 2
     assert "so many images, or their outputs, take more than" in ended.err
@@ -290,7 +361,22 @@ def test_the_shortest_list_that_was_tried_reaches_the_goal(run):
     assert (len(kept.modules), kept.reached) == (2, True)
     ended = run(*words, "--reach", "rel-l2<=1e-9")
     assert ended.code == 7
-    assert "no list that was tried reaches rel-l2<=1e-9; the best, the 2 layers" in ended.out
+    assert "no list that was tried reaches rel-l2<=1e-9; the best, 2 layers left" in ended.out
+    assert "at most 10 passes" in ended.err
+
+
+@pytest.mark.parametrize("most", [0.3, 0.5, 0.8])
+def test_a_list_needs_each_of_its_layers_to_reach_the_goal(nets, most):
+    kept = sensitivity("Deep", reach=f"rel-l2<={most}").document().keep
+    paths = [f"layers.{i}" for i in range(8)]
+
+    def loss(alone):
+        return plain_losses(nets["Deep"](), [path for path in paths if path not in alone])[2]
+
+    assert kept.loss.rel_l2 == pytest.approx(loss(kept.modules), rel=1e-3)
+    assert kept.loss.rel_l2 <= most
+    assert 1 < len(kept.modules) < 7
+    assert all(loss([*{*kept.modules} - {path}]) > most for path in kept.modules)
 
 
 def test_an_overflow_of_float16_comes_first():
@@ -312,6 +398,17 @@ def test_layers_that_use_a_weight_are_chosen_by_themselves():
     found = sensitivity("Attends", to="bfloat16")
     assert {row.layer for row in found.rows} == {"patch", "attend", "block"}
     assert {each.layer.label for each in found.result.uncalled} == {"unused", "used.inner"}
+
+
+def test_any_weight_that_is_multiplied_makes_a_layer(run):
+    found = sensitivity("Kernels")
+    assert names(found) == {"conv", "head"}
+    left = {each.layer.label: each.reason for each in found.result.uncalled}
+    assert {*left} == {"normed", "centred", "(model)"}
+    assert left["normed"] == left["centred"]
+    assert left["normed"].startswith("its weights are computed from others")
+    assert left["(model)"].startswith("it uses a weight itself")
+    assert names(sensitivity("Alone")) == {"(model)"}
 
 
 def test_kept_layers_run_in_float32_under_autocast(nets):
@@ -387,6 +484,7 @@ def test_a_percentile_clips_the_outputs():
         ("Features", "--to int8 --reach agreement>=0.9", 2, "the model's answers are no classes"),
         ("Same", "--to int8", 2, "changes no output: there is nothing to rank"),
         ("Random", "--to int8", 2, "the model returns something else each time"),
+        ("Grows", "--to int8", 2, "the outputs have other shapes when a layer is rounded"),
         ("NotFinite", "--to int8", 4, "is not finite before anything is rounded"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,7 @@ from torch.nn.utils import prune
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 from torch.nn.utils.parametrizations import weight_norm
 
-from hookcli.errors import RequestError
-from hookcli.passes.rounding import Range, RoundedWeights, Rounding, list_weights, run_again
+from hookcli.passes.rounding import Range, RoundedWeights, Rounding, explain_computed, run_again
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,8 @@ def test_int8_weights_are_rounded_as_torch_fakes_it_for_each_channel(axis):
     scale = weight.abs().amax([each for each in range(4) if each != axis]) / 127
     zero = torch.zeros(len(scale), dtype=torch.int32)
     faked = torch.fake_quantize_per_channel_affine(weight, scale, zero, axis, -127, 127)
-    torch.testing.assert_close(Rounding("int8").round_weight(weight, axis), faked, rtol=0, atol=0)
+    rounded = Rounding("int8").round_weight(weight, (axis,))
+    torch.testing.assert_close(rounded, faked, rtol=0, atol=0)
 
 
 def test_int8_weights_have_one_scale_per_tensor_if_asked_for():
@@ -33,7 +35,7 @@ def test_int8_weights_have_one_scale_per_tensor_if_asked_for():
     faked = torch.fake_quantize_per_tensor_affine(
         weight, float(weight.abs().max()) / 127, 0, -127, 127
     )
-    rounded = Rounding("int8", per_tensor=True).round_weight(weight, 0)
+    rounded = Rounding("int8", per_tensor=True).round_weight(weight, (0,))
     torch.testing.assert_close(rounded, faked, rtol=0, atol=1e-7)
 
 
@@ -55,7 +57,7 @@ def test_float16_has_no_scale_and_overflows():
 
 
 def test_a_weight_of_zeros_stays_zero():
-    assert not Rounding("int8").round_weight(torch.zeros(2, 3), 0).any()
+    assert not Rounding("int8").round_weight(torch.zeros(2, 3), (0,)).any()
 
 
 @pytest.mark.parametrize("percentile", [50, 90, 99.9])
@@ -97,15 +99,33 @@ def test_a_batchnorm_that_follows_is_merged_before_rounding():
     faked = torch.fake_quantize_per_tensor_affine(fused[0], step, 0, -127, 127)
     expected = torch.nn.functional.conv2d(pixels, faked, fused[1])
     exact = norm(conv(pixels))
-    with RoundedWeights(conv, "conv", rounding, norm).used():
+    with RoundedWeights(conv, rounding, norm).used():
         torch.testing.assert_close(norm(conv(pixels)), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(norm(conv(pixels)), exact, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_a_transposed_convolution_has_a_scale_for_each_output_channel(groups):
+    conv, norm = nn.ConvTranspose2d(6, 12, 3, groups=groups), nn.BatchNorm2d(12).eval()
+    norm.running_var = torch.logspace(-2, 2, 12)
+    pixels, gains = torch.randn(2, 6, 5, 5), (norm.running_var + norm.eps).rsqrt()
+    twin = copy.deepcopy(conv).requires_grad_(requires_grad=False)
+    own = 12 // groups  # output channels of a group
+    for channel in range(12):
+        group = slice(channel // own * (6 // groups), (channel // own + 1) * (6 // groups))
+        weight = twin.weight[group, channel % own] * gains[channel]
+        step = float(weight.abs().max()) / 127
+        faked = torch.fake_quantize_per_tensor_affine(weight, step, 0, -127, 127)
+        twin.weight[group, channel % own] = faked / gains[channel]
+    expected = norm(twin(pixels))
+    with RoundedWeights(conv, Rounding("int8"), norm).used():
+        torch.testing.assert_close(norm(conv(pixels)), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_an_lstm_uses_its_rounded_weights_and_gets_its_own_back():
     lstm, values = nn.LSTM(3, 4), torch.randn(5, 2, 3)
     exact = lstm(values)[0]
-    weights = RoundedWeights(lstm, "lstm", Rounding("int8"))
+    weights = RoundedWeights(lstm, Rounding("int8"))
     with weights.used(), torch.no_grad():
         assert not torch.equal(lstm(values)[0], exact)
     assert torch.equal(lstm(values)[0], exact)
@@ -114,8 +134,8 @@ def test_an_lstm_uses_its_rounded_weights_and_gets_its_own_back():
 
 def test_what_a_weight_is_computed_from_cannot_be_rounded():
     for made in (weight_norm(nn.Linear(2, 2)), prune.l1_unstructured(nn.Linear(2, 2), "weight", 1)):
-        with pytest.raises(RequestError, match="the weights of fc are computed"):
-            list_weights(made, "fc")
+        assert explain_computed(made).startswith("its weights are computed from others")
+    assert explain_computed(nn.Linear(2, 2)) == ""
 
 
 def test_a_module_runs_again_on_what_it_was_given():

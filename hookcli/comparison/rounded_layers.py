@@ -1,0 +1,209 @@
+"""Choose the layers that ``sensitivity`` rounds, by what the first image shows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hookcli.errors import RequestError
+from hookcli.hooks.layers import list_watchable
+from hookcli.hooks.nested import tensors_in
+from hookcli.hooks.observe import observe
+from hookcli.hooks.register import Hook
+from hookcli.networks.modules import find_modules
+from hookcli.passes.rounding import COMPUTED, explain_computed, list_weights
+from hookcli.passes.second_pass import is_equal
+from hookcli.records.calls import LayerInfo, Uncalled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hookcli.config import RoundingStyle
+    from hookcli.plan.prepared import EagerModel
+    from hookcli.records.calls import Call
+
+_OWN_WEIGHTS = ("weight", "in_proj_weight", "weight_ih_l0")
+_NO_WEIGHT = "it has no weight of two or more axes"
+# Functions of torch that multiply by a weight
+_PRODUCT = re.compile(
+    r"(bi)?linear|\w*conv\w*|_*r?matmul_*|\w*mm|mv|einsum|tensordot|embedding|lstm|gru|rnn\w*"
+)
+
+
+class _Reads(TorchFunctionMode):
+    """Sees which tensors functions compute with, and which parameters are weights of products."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.counts = Counter[int]()  # of the functions that compute with a tensor, by its ``id``
+        self.multiplied = set[int]()  # the ``id`` of each parameter that a product takes
+        self.computed = set[int]()  # of those, what reaches the product with other values
+        # The parameters and buffers from which alone a tensor is computed, by the tensor's ``id``
+        self._sources: dict[int, tuple[Tensor, tuple[Tensor, ...]]] = {
+            id(each): (each, (each,)) for each in (*module.parameters(), *module.buffers())
+        }
+
+    def __torch_function__(
+        self, function: Any, _types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        given = {id(each) for each in tensors_in((args, kwargs or {}))}
+        if not (made := tensors_in(result)):
+            return result
+        self.counts.update(given)
+        known = [self._sources[each] for each in given if each in self._sources]
+        if not known:
+            return result
+        if _PRODUCT.fullmatch(getattr(function, "__name__", "")):
+            for tensor, sources in known if len(known) < len(given) else ():
+                self.multiplied.update(map(id, sources))
+                if not any(_has_values_of(tensor, each) for each in sources):
+                    self.computed.update(map(id, sources))
+        elif len(known) == len(given):
+            sources = tuple({id(each): each for _, more in known for each in more}.values())
+            self._sources.update({id(each): (each, sources) for each in made})
+        return result
+
+
+def _has_values_of(tensor: Tensor, parameter: Tensor) -> bool:
+    if tensor.untyped_storage().data_ptr() == parameter.untyped_storage().data_ptr():
+        return True  # also a part of it
+    if tensor.numel() != parameter.numel():
+        return False
+    return torch.equal(*(each.detach().flatten().sort().values for each in (tensor, parameter)))
+
+
+def run_model(model: EagerModel, pixels: Tensor) -> object:
+    with torch.inference_mode():
+        return model.runner.call(model.runner.to_device(pixels.clone()))
+
+
+@dataclass(slots=True)
+class Trial:
+    """What the first image shows: the layers that run, and the BatchNorms that follow others."""
+
+    reads: _Reads
+    called: dict[str, str] = field(default_factory=dict)  # as in ``observe``
+    speaking: set[str] = field(default_factory=set)  # layers that return floating-point numbers
+    norms: dict[str, LayerInfo] = field(default_factory=dict)  # by the path of the layer before
+    output_bytes: int = 0
+
+    @classmethod
+    def of(cls, model: EagerModel, pixels: Tensor) -> Trial:
+        module = model.runner.module
+        trial, made = cls(_Reads(module)), dict[int, tuple[str, Tensor]]()
+        modules, calls, pairs = find_modules(module), Counter[str](), dict[int, LayerInfo]()
+
+        def see(call: Call, tensor: Tensor) -> None:
+            path = call.layer.module_path
+            if call.side == "output" and tensor.is_floating_point():
+                trial.speaking.add(path)
+                calls[path] += 1
+                if call.layer.is_leaf and id(tensor) not in made:  # an Identity passes one on
+                    made[id(tensor)] = (path, tensor)
+                    del trial.reads.counts[id(tensor)]  # of a tensor that had this ``id`` before
+            elif id(tensor) in made and _is_fixed_norm(modules.get(path)):
+                pairs[id(tensor)] = call.layer
+
+        every = (*list_watchable(module), *model.runner.layers)
+        layers = [*{each.module_path: each for each in every}.values()]
+        with observe(module, layers, see, "both", called=trial.called), trial.reads:
+            output = run_model(model, pixels)
+        for tensor, norm in pairs.items():
+            path = made[tensor][0]
+            # Nothing else reads or overwrites the tensor, and neither runs a second time.
+            if trial.reads.counts[tensor] == calls[path] == calls[norm.module_path] == 1:
+                trial.norms[path] = norm
+        again = zip(tensors_in(output), tensors_in(run_model(model, pixels)), strict=False)
+        if not all(is_equal(*pair) for pair in again):
+            raise RequestError(
+                "the model returns something else each time, which would be ranked with the layers",
+                "`hookcli.compare` with `against=['repeat']` finds where it begins",
+            )
+        trial.output_bytes = sum(each.nbytes for each in tensors_in(output))
+        return trial
+
+
+def choose_layers(
+    model: EagerModel, style: RoundingStyle, trial: Trial, *, all_weights: bool
+) -> tuple[list[LayerInfo], list[Uncalled]]:
+    """Return the layers to round, and those that cannot be rounded."""
+    known = {each.module_path: each for each in model.runner.layers}
+    wanted = _find_weighted(model.runner.module, trial) if all_weights else [*known]
+    wanted = [path for path in known if path in wanted]
+    reasons = {path: _find_reason(model, known[path], style, trial) for path in wanted}
+    if all_weights and "" in reasons and any(path and not why for path, why in reasons.items()):
+        reasons[""] = "it uses a weight itself, but contains the other layers"
+    chosen = [known[path] for path in wanted if not reasons[path]]
+    if not chosen:
+        what = next((f" in {known[p].label}: {why}" for p, why in reasons.items()), "")
+        raise RequestError(
+            f"there is nothing to round{what or ': no layer has a weight of two or more axes'}",
+            "`hookcli.layers(MODEL)` shows what runs",
+        )
+    _refuse_nested([layer.module_path for layer in chosen])
+    return chosen, [Uncalled(known[path], why) for path, why in reasons.items() if why]
+
+
+def _find_weighted(module: nn.Module, trial: Trial) -> set[str]:
+    """Return the paths of layers that own a weight, or use the weight of a part without a call."""
+    owners, unread = set[str](), set[str]()
+    for path, part in find_modules(module).items():
+        own = {n: id(p) for n, p in part._parameters.items() if p is not None and p.dim() > 1}
+        if trial.reads.multiplied & {*own.values()}:
+            owners.add(re.split(r"(?:^|\.)parametrizations", path)[0])
+        elif any(name in _OWN_WEIGHTS for name in own):
+            is_read = any(trial.reads.counts[each] for each in own.values())
+            (owners if is_read else unread).add(path)
+    callers = {path: _find_caller(path, trial.called) for path in owners}
+    users = {caller for path, caller in callers.items() if caller or not path}
+    inside = {p for p in users if any(p.startswith(f"{around}.") for around in users if around)}
+    return users - inside | unread | {path for path, caller in callers.items() if not caller}
+
+
+def _is_fixed_norm(module: nn.Module | None) -> bool:
+    if type(module).__name__ == "FrozenBatchNorm2d":  # of torchvision's detectors
+        return True
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    if not isinstance(module, kinds):
+        return False
+    return not module.training and module.running_var is not None
+
+
+def _find_caller(path: str, called: dict[str, str]) -> str:
+    while path and path not in called:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _find_reason(model: EagerModel, layer: LayerInfo, style: RoundingStyle, trial: Trial) -> str:
+    """Return why a layer cannot be rounded; "" if it can."""
+    module = find_modules(model.runner.module).get(layer.module_path)
+    if layer.module_path not in trial.called:
+        return model.runner.explain_uncalled(layer)
+    if module and any(not isinstance(e, Hook) for e in module._forward_hooks.values()):
+        return "it has forward hooks of its own, which could change what is measured"
+    if layer.module_path not in trial.speaking:
+        return "it ran, but returned no floating-point numbers to round"
+    if module and style.what != "outputs":
+        if any(id(each) in trial.reads.computed for each in module.parameters()):
+            return COMPUTED
+        if (why := explain_computed(module)) or list_weights(module):
+            return why
+    return _NO_WEIGHT if style.what == "weights" else ""
+
+
+def _refuse_nested(paths: Sequence[str]) -> None:
+    for path in paths:
+        around = next((each for each in paths if path.startswith(f"{each}.") or not each), path)
+        if around != path:
+            raise RequestError(
+                f"{path} is inside {around or 'the model'}: a layer would be rounded twice",
+                "choose one of them with `layers` and `exclude`",
+            )
