@@ -40,20 +40,30 @@ class Neighbours:
     _pixels: list[Tensor] | None = None  # (1, …) each, of the first images
 
     def add_to(self, image: PreparedImage) -> Tensor:
-        """Return the pixels of a batch (N, …), whose last image is ``image``."""
+        """Return the pixels of a batch (N, …), in which ``image`` is at ``find_index(N)``."""
         own, number = pixels_of(image), self.side.request.among
         if not number:
             return own
         near = [each for each in self._read(number + 1) if each.shape == own.shape]
         others = [each for each in near if not torch.equal(each, own)]
         others = others or [make_noise(own, seed) for seed in range(number)]
-        return torch.cat([*itertools.islice(itertools.cycle(others), number), own])
+        batch = [*itertools.islice(itertools.cycle(others), number)]
+        batch.insert(find_index(number + 1), own)
+        return torch.cat(batch)
 
     def _read(self, number: int) -> list[Tensor]:
         if self._pixels is None:
             images = (prepare_image(self.side.fitter, each) for each in self.side.sources[:number])
             self._pixels = [pixels_of(each) for each in images if each.pixels is not None]
         return self._pixels
+
+
+def find_index(images: int) -> int:
+    """Return the index of the image that is compared: the last but one of four or more.
+
+    There it has neighbours on both sides, and no mirrored batch has it at the same index.
+    """
+    return images - 2 if images > 3 else images - 1
 
 
 def make_noise(pixels: Tensor, seed: int) -> Tensor:
@@ -64,10 +74,10 @@ def make_noise(pixels: Tensor, seed: int) -> Tensor:
 
 @dataclass(slots=True)
 class Part:
-    """Cuts the part of the last of ``images`` images out of the tensors of B.
+    """Cuts the part of one of ``images`` images out of the tensors of B.
 
-    The part is along the axis on which B's tensor is ``images`` times as long as A's: the last
-    rows, or every Nth row if these are nearer to A's values. If both shapes are equal, the part is
+    The part is along the axis on which B's tensor is ``images`` times as long as A's: rows that
+    follow each other, or every Nth row if these are nearer to A's values. If both shapes are equal, the part is
     the whole tensor. If the shapes differ otherwise, there is no part, and the whole tensor shows
     in the comparison as one of another shape.
     """
@@ -114,8 +124,9 @@ class Part:
         axis, *more = (n for n, size in enumerate(shape) if size != a.shape[n])
         if more or shape[axis] != self.images * a.shape[axis]:
             return None
-        ways = slice(-a.shape[axis], None), slice(self.images - 1, None, self.images)
-        found = [(*(slice(None),) * axis, way) for way in ways[: a.shape[axis]]]
+        rows, index = a.shape[axis], find_index(self.images)
+        ways = slice(index * rows, (index + 1) * rows), slice(index, None, self.images)
+        found = [(*(slice(None),) * axis, way) for way in ways[:rows]]
         dense = to_dense(tensor)
         far = [measure_flat(a, to_array(dense[each])) for each in found[1:] and found]
         return found[far.index(min(far))] if far else found[0]

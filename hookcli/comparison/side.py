@@ -83,7 +83,7 @@ def list_side_changes(a: Side, b: Side) -> Iterator[ChangedFact]:
     if threads[0] != threads[1]:
         yield ChangedFact("threads", *threads)
     if one.among != two.among:
-        yield ChangedFact("batch", "1 image", f"the last after {count(two.among, 'other')}")
+        yield ChangedFact("batch", "1 image", f"among {count(two.among, 'other')}")
     if one.autocast != two.autocast:
         yield ChangedFact("autocast", "off", two.autocast)
     if two.repeats:

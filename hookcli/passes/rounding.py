@@ -27,7 +27,7 @@ SCALED = {"int8": 127.0, "float8_e4m3": 448.0}  # the largest number of each for
 _BINS = 4096
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _PARTS = ("_orig", "_g", "_v")  # what pruning and weight_norm compute a weight from
-COMPUTED = "its weights are computed from others; bake in weight_norm, spectral_norm or pruning"
+COMPUTED = "its weights are computed from others in each pass, as by weight_norm or pruning"
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,10 @@ def compare(
 def _make_config(
     call: VerbCall, run: RunRequest, request: CompareRequest, at: ObservedSide
 ) -> CompareConfig:
+    for word in run.images.names:
+        if word.partition("=")[0] in _NAMES and not Path(word).exists():
+            hint = "name each after its own `against`"
+            raise RequestError(f"{word} would be an image, and not a second difference of B", hint)
     other = _read_against(request.against, run)
     is_graph = other.export is not None or run.model.is_file or other.run.model.is_file
     if is_graph and "layers" not in call.given:

@@ -55,6 +55,9 @@ def compare(fault, against, **words):
         (lambda x: functional.normalize(x, dim=0), "fault/op:normalize"),
         (lambda x: x[:1].expand_as(x), "fault"),
         (lambda x: x.flip(0), "fault/op:flip"),
+        (lambda x: torch.cat([x[1:], x[:1] * 0]), "fault/op:cat"),  # of the next image
+        (lambda x: torch.cat([x[:1] * 0, x[:-1]]), "fault/op:cat"),  # of the image before
+        (lambda x: x[-1:].expand_as(x), "fault"),
         (Normed(), "fault.norm"),
         (Attended(), "fault.attention[0]"),
     ],
@@ -83,7 +86,7 @@ def test_what_keeps_the_images_apart_is_no_difference(fault):
 def test_the_answer_and_the_change_are_those_of_the_image(capfd):
     found = compare(lambda x: x.roll(1, 0), "batch=1")
     assert [(each.name, each.a, each.b) for each in found.changed] == [
-        ("batch", "1 image", "the last after 1 other")
+        ("batch", "1 image", "among 1 other")
     ]
     assert found.verdict.startswith("2 of 4 calls differ, ")
     assert "top class" in found.verdict
@@ -110,9 +113,9 @@ def test_the_others_are_the_other_images_in_turn():
     model = nn.Sequential(Fault(note), nn.Flatten())
     hookcli.compare(model, images, against="batch=5", layers="all")
     batches = [each for each in seen if len(each) > 1]
-    assert batches[0] == [2, 3, 2, 3, 2, 1]
-    assert batches[1] == [1, 1, 3, 1, 1, 2]
-    assert (batches[4][-1], len(set(batches[4]))) == (0, 6)  # among noise
+    assert batches[0] == [2, 3, 2, 3, 1, 2]
+    assert batches[1] == [1, 1, 3, 1, 2, 1]
+    assert (batches[4][-2], len(set(batches[4]))) == (0, 6)  # among noise
     seen.clear()
     hookcli.compare(model, images[:2], against="batch=1", layers="all")
     assert [each for each in seen if len(each) > 1] == [[2, 1], [1, 2]]
@@ -181,3 +184,11 @@ def test_a_detector_takes_one_image_at_a_time():
     with pytest.raises(hookcli.HookcliError) as caught:
         hookcli.compare(name, PIXELS, against="batch=2", weights="random", device="cpu")
     assert caught.value.message == f"batch: {name} runs one image at a time"
+
+
+@pytest.mark.parametrize("word", ["batch=2", "repeat", "dtype=float16"])
+def test_a_second_difference_without_the_option_is_no_image(run, photo, word):
+    ended = run("compare", "resnet18", str(photo), "--against", "threads=1", word)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"{word} would be an image" in ended.err
+    assert "name each after its own --against" in ended.err
