@@ -77,9 +77,9 @@ class Part:
     """Cuts the part of one of ``images`` images out of the tensors of B.
 
     The part is along the axis on which B's tensor is ``images`` times as long as A's: rows that
-    follow each other, or every Nth row if these are nearer to A's values. If both shapes are equal, the part is
-    the whole tensor. If the shapes differ otherwise, there is no part, and the whole tensor shows
-    in the comparison as one of another shape.
+    follow each other, or every Nth row if these are nearer to A's values. If both shapes are equal,
+    the part is the whole tensor. If the shapes differ otherwise, there is no part, and the whole
+    tensor shows in the comparison as one of another shape.
     """
 
     images: int

@@ -44,6 +44,7 @@ class _Reads(TorchFunctionMode):
         self.counts = Counter[int]()  # of the functions that compute with a tensor, by its ``id``
         self.multiplied = set[int]()  # the ``id`` of each parameter that a product takes
         self.computed = set[int]()  # of those, what reaches the product with other values
+        self.channels = dict[int, tuple[int, ...]]()  # of those, the axes of output channels
         # The parameters and buffers from which alone a tensor is computed, by the tensor's ``id``
         self._sources: dict[int, tuple[Tensor, tuple[Tensor, ...]]] = {
             id(each): (each, (each,)) for each in (*module.parameters(), *module.buffers())
@@ -60,15 +61,35 @@ class _Reads(TorchFunctionMode):
         known = [self._sources[each] for each in given if each in self._sources]
         if not known:
             return result
-        if _PRODUCT.fullmatch(getattr(function, "__name__", "")):
+        name = getattr(function, "__name__", "")
+        if _PRODUCT.fullmatch(name):
             for tensor, sources in known if len(known) < len(given) else ():
                 self.multiplied.update(map(id, sources))
                 if not any(_has_values_of(tensor, each) for each in sources):
                     self.computed.update(map(id, sources))
+                axes = _find_channels(name.strip("_"), args, tensor)
+                wanted = [(tensor.shape[axis], tensor.stride(axis)) for axis in axes]
+                for each in sources if axes else ():
+                    pairs = enumerate(zip(each.shape, each.stride(), strict=True))
+                    self.channels[id(each)] = tuple(i for i, pair in pairs if pair in wanted)
         elif len(known) == len(given):
             sources = tuple({id(each): each for _, more in known for each in more}.values())
             self._sources.update({id(each): (each, sources) for each in made})
         return result
+
+
+def _find_channels(name: str, args: Sequence[Any], weight: Tensor) -> list[int]:
+    """Return the axes of a weight's output channels in a matrix product; none in another one."""
+    if name == "einsum" and isinstance(args[0], str) and "->" in args[0]:
+        given, made = args[0].replace(" ", "").split("->")
+        names, operands = given.split(","), tensors_in(args[1:])
+        index = next(i for i, each in enumerate(operands) if each is weight)
+        others = "".join(names[:index] + names[index + 1 :])
+        return [i for i, axis in enumerate(names[index]) if axis in made and axis not in others]
+    if weight.dim() < 2 or not name.endswith(("matmul", "mm")):
+        return []
+    last = args[0] if name == "rmatmul" else args[2 if "add" in name else 1]
+    return [weight.dim() - (1 if last is weight else 2)]
 
 
 def _has_values_of(tensor: Tensor, parameter: Tensor) -> bool:

@@ -124,6 +124,7 @@ class Passes:
     layers: Sequence[LayerInfo]
     pass_done: Callable[[], None]
     norms: Mapping[str, LayerInfo]  # the BatchNorm into whose output a layer is merged, by path
+    channels: Mapping[int, tuple[int, ...]]  # as in ``RoundedWeights``
     outputs: list[object] = field(default_factory=list)  # of the model as it is, by image
     ranges: dict[_Key, Range] = field(default_factory=dict)
 
@@ -193,7 +194,7 @@ class Passes:
         if module is None or not self._rounds("weights") or not list_weights(module):
             return None
         merged = None if norm is None else modules[norm.module_path]
-        return RoundedWeights(module, self.rounding, merged)
+        return RoundedWeights(module, self.rounding, merged, self.channels)
 
     @contextmanager
     def _rounding_alone(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Format: TypeAlias = Literal["float16", "bfloat16", "int8", "float8_e4m3"]
 SCALED = {"int8": 127.0, "float8_e4m3": 448.0}  # the largest number of each format with a scale
@@ -116,6 +116,8 @@ class RoundedWeights:
     module: nn.Module
     rounding: Rounding
     norm: nn.Module | None = None
+    # The axes of output channels by the ``id`` of a weight; without, the first
+    channels: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def list_merged(self) -> Iterator[tuple[nn.Module, str, Tensor, Tensor, tuple[int, ...]]]:
         """Yield each owner, name, weight, what the norm multiplies it by, and its channel axes.
@@ -123,8 +125,7 @@ class RoundedWeights:
         The weight of a transposed convolution is (groups, inputs, outputs, …) of each group.
         """
         for owner, name, weight in list_weights(self.module):
-            channels: tuple[int, ...] = (0,)
-            seen = weight.detach()
+            channels, seen = self.channels.get(id(weight), (0,)), weight.detach()
             if isinstance(owner, _TRANSPOSED):
                 channels, seen = (0, 2), seen.reshape(owner.groups, -1, *seen.shape[1:])
             factor, norm = seen.new_ones(()), cast("Any", self.norm)

@@ -173,6 +173,40 @@ class Centred(nn.Linear):
         return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
 
 
+class Matrices(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        spread = torch.logspace(-2, 2, 6)
+        self.linear = nn.Linear(3, 6)
+        self.linear.weight.data *= spread[:, None]
+        self.kernels = nn.ModuleList(
+            Matrix(way, self.linear) for way in ("x @ w", "addmm", "w @ x", "x @ w.T", "einsum")
+        )
+
+    def forward(self, x):
+        x = x.mean((2, 3))
+        return torch.cat([self.linear(x), *(kernel(x) for kernel in self.kernels)], 1)
+
+
+class Matrix(nn.Module):
+    def __init__(self, way, linear):
+        super().__init__()
+        weight = linear.weight.data
+        weight = weight if way in ("w @ x", "x @ w.T") else weight.mT
+        self.kernel = nn.Parameter(weight.clone(memory_format=torch.contiguous_format))
+        self.bias, self.way = nn.Parameter(linear.bias.data.clone()), way
+
+    def forward(self, x):
+        if self.way == "addmm":
+            return torch.addmm(self.bias, x, self.kernel)
+        if self.way == "einsum":
+            return torch.einsum("bi, io -> bo", x, self.kernel) + self.bias
+        if self.way == "w @ x":
+            return (self.kernel @ x.T).T + self.bias
+        return x @ (self.kernel.T if ".T" in self.way else self.kernel) + self.bias
+
+
 class Alone(nn.Module):
     def __init__(self):
         super().__init__()
@@ -433,6 +467,15 @@ def test_any_weight_that_is_multiplied_makes_a_layer(run):
     assert left["normed"].startswith("its weights are computed from others")
     assert left["(model)"].startswith("it uses a weight itself")
     assert names(sensitivity("Alone")) == {"(model)"}
+
+
+def test_a_weight_has_a_scale_for_each_output_channel_however_it_is_multiplied():
+    found = sensitivity("Matrices", round="weights").rows
+    assert len(found) == 6
+    first = found[0]
+    for row in found:
+        assert row.weight_rel_l2 == pytest.approx(first.weight_rel_l2, rel=1e-4)
+        assert row.own_rel_l2 == pytest.approx(first.own_rel_l2, rel=1e-4)
 
 
 def test_a_call_that_only_the_rounded_model_makes_has_the_range_of_the_others(nets):
