@@ -15,9 +15,10 @@ from hookcli.errors import RequestError
 from hookcli.hooks.layers import list_watchable
 from hookcli.hooks.nested import tensors_in
 from hookcli.hooks.observe import observe
+from hookcli.hooks.operations import without_fast_path
 from hookcli.hooks.register import Hook
 from hookcli.networks.modules import find_modules
-from hookcli.passes.rounding import COMPUTED, explain_computed, list_weights
+from hookcli.passes.rounding import COMPUTED, Weights, explain_computed, list_weights
 from hookcli.passes.second_pass import is_equal
 from hookcli.records.calls import LayerInfo, Uncalled
 
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from hookcli.plan.prepared import EagerModel
     from hookcli.records.calls import Call
 
-_OWN_WEIGHTS = ("weight", "in_proj_weight", "weight_ih_l0")
+_WEIGHT = re.compile(r"weight|\w+_proj_weight")  # the names that torch gives to weights
 _NO_WEIGHT = "it has no weight of two or more axes"
 # Functions of torch that multiply by a weight
 _PRODUCT = re.compile(
-    r"(bi)?linear|\w*conv\w*|_*r?matmul_*|\w*mm|mv|einsum|tensordot|embedding|lstm|gru|rnn\w*"
+    r"(bi)?linear|\w*conv\w*|_*r?matmul_*|\w*mm|mv|einsum|tensordot|embedding"
+    r"|(lstm|gru|rnn)\w*"
 )
 
 
@@ -101,7 +103,7 @@ def _has_values_of(tensor: Tensor, parameter: Tensor) -> bool:
 
 
 def run_model(model: EagerModel, pixels: Tensor) -> object:
-    with torch.inference_mode():
+    with torch.inference_mode(), without_fast_path():  # which hooks would turn off
         return model.runner.call(model.runner.to_device(pixels.clone()))
 
 
@@ -113,6 +115,7 @@ class Trial:
     called: dict[str, str] = field(default_factory=dict)  # as in ``observe``
     speaking: set[str] = field(default_factory=set)  # layers that return floating-point numbers
     norms: dict[str, LayerInfo] = field(default_factory=dict)  # by the path of the layer before
+    weights: Weights = field(default_factory=dict)
     output_bytes: int = 0
 
     @classmethod
@@ -147,6 +150,14 @@ class Trial:
                 "the model returns something else each time, which would be ranked with the layers",
                 "`hookcli.compare` with `against=['repeat']` finds where it begins",
             )
+        named = {
+            id(each): (0,)
+            for part in modules.values()
+            for name, each in part._parameters.items()
+            if each is not None and _WEIGHT.fullmatch(name)
+        }
+        found = {each: trial.reads.channels.get(each, (0,)) for each in trial.reads.multiplied}
+        trial.weights = named | found
         trial.output_bytes = sum(each.nbytes for each in tensors_in(output))
         return trial
 
@@ -176,14 +187,12 @@ def _find_weighted(module: nn.Module, trial: Trial) -> set[str]:
     """Return the paths of layers that own a weight, or use the weight of a part without a call."""
     owners, unread = set[str](), set[str]()
     for path, part in find_modules(module).items():
-        own = {n: id(p) for n, p in part._parameters.items() if p is not None and p.dim() > 1}
-        if trial.reads.multiplied & {*own.values()}:
-            owners.add(re.split(r"(?:^|\.)parametrizations", path)[0])
-        elif any(name in _OWN_WEIGHTS for name in own):
-            is_read = any(trial.reads.counts[each] for each in own.values())
-            (owners if is_read else unread).add(path)
+        own = {id(p) for p in part._parameters.values() if p is not None and p.dim() > 1}
+        if own := own & trial.weights.keys():
+            is_read = own & trial.reads.multiplied or any(trial.reads.counts[e] for e in own)
+            (owners if is_read else unread).add(re.split(r"(?:^|\.)parametrizations", path)[0])
     callers = {path: _find_caller(path, trial.called) for path in owners}
-    users = {caller for path, caller in callers.items() if caller or not path}
+    users = {*callers.values()}
     inside = {p for p in users if any(p.startswith(f"{around}.") for around in users if around)}
     return users - inside | unread | {path for path, caller in callers.items() if not caller}
 
@@ -215,7 +224,7 @@ def _find_reason(model: EagerModel, layer: LayerInfo, style: RoundingStyle, tria
     if module and style.what != "outputs":
         if any(id(each) in trial.reads.computed for each in module.parameters()):
             return COMPUTED
-        if (why := explain_computed(module)) or list_weights(module):
+        if (why := explain_computed(module)) or list_weights(module, trial.weights):
             return why
     return _NO_WEIGHT if style.what == "weights" else ""
 

@@ -26,7 +26,15 @@ from hookcli.images.prepare import prepare_like
 from hookcli.networks.modules import find_modules
 from hookcli.outside.parse import split_goal
 from hookcli.passes.call import has_rows, row_of
-from hookcli.passes.rounding import SCALED, Range, RoundedWeights, Rounding, list_weights, run_again
+from hookcli.passes.rounding import (
+    SCALED,
+    Range,
+    RoundedWeights,
+    Rounding,
+    Weights,
+    list_weights,
+    run_again,
+)
 from hookcli.records.images import SkippedImage
 from hookcli.records.rows import AnswerLoss, SensitivityRow
 
@@ -124,7 +132,7 @@ class Passes:
     layers: Sequence[LayerInfo]
     pass_done: Callable[[], None]
     norms: Mapping[str, LayerInfo]  # the BatchNorm into whose output a layer is merged, by path
-    channels: Mapping[int, tuple[int, ...]]  # as in ``RoundedWeights``
+    weights: Weights
     outputs: list[object] = field(default_factory=list)  # of the model as it is, by image
     ranges: dict[_Key, Range] = field(default_factory=dict)
 
@@ -191,10 +199,10 @@ class Passes:
     def _weights_of(self, layer: LayerInfo) -> RoundedWeights | None:
         modules = find_modules(self.model.runner.module)
         module, norm = modules.get(layer.module_path), self.norms.get(layer.module_path)
-        if module is None or not self._rounds("weights") or not list_weights(module):
+        if not (module and self._rounds("weights") and list_weights(module, self.weights)):
             return None
         merged = None if norm is None else modules[norm.module_path]
-        return RoundedWeights(module, self.rounding, merged, self.channels)
+        return RoundedWeights(module, self.weights, self.rounding, merged)
 
     @contextmanager
     def _rounding_alone(

@@ -82,7 +82,7 @@ def measure_sensitivity(
     planned(len(layers), len(layers) + 2 + _count_trials(style, len(layers)))
     chosen = {layer.module_path for layer in layers}
     norms = {p: norm for p, norm in trial.norms.items() if norm.module_path not in chosen}
-    passes = Passes(model, style, images, layers, pass_done, norms, trial.reads.channels)
+    passes = Passes(model, style, images, layers, pass_done, norms, trial.weights)
     passes.run_plain()
     rows = _rank([passes.measure(layer) for layer in layers], style.reach)
     rounded = passes.run_rounded(layers)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["float16", "bfloat16", "int8", "float8_e4m3"]
 SCALED = {"int8": 127.0, "float8_e4m3": 448.0}  # the largest number of each format with a scale
+Weights: TypeAlias = "Mapping[int, tuple[int, ...]]"  # axes of output channels, by ``id``
 _BINS = 4096
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _PARTS = ("_orig", "_g", "_v")  # what pruning and weight_norm compute a weight from
@@ -94,10 +95,11 @@ class Range:
         return min(self.largest, (int(within.double().argmax()) + 1) * self._width)
 
 
-def list_weights(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
-    """Return the weights of two or more axes in a module, each with its owner and its name."""
+def list_weights(module: nn.Module, known: Weights) -> list[tuple[nn.Module, str, Tensor]]:
+    """Return the known weights of two or more axes in a module, each with its owner and name."""
     own = [(owner, n, p) for owner in module.modules() for n, p in owner._parameters.items()]
-    return [(o, n, p) for o, n, p in own if p is not None and p.dim() > 1 and p.is_floating_point()]
+    named = [(owner, n, p) for owner, n, p in own if p is not None and id(p) in known]
+    return [each for each in named if each[2].dim() > 1 and each[2].is_floating_point()]
 
 
 def explain_computed(module: nn.Module) -> str:
@@ -114,18 +116,17 @@ class RoundedWeights:
     """The weights of a module, and how they are rounded: merged with the BatchNorm that follows."""
 
     module: nn.Module
+    weights: Weights
     rounding: Rounding
     norm: nn.Module | None = None
-    # The axes of output channels by the ``id`` of a weight; without, the first
-    channels: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def list_merged(self) -> Iterator[tuple[nn.Module, str, Tensor, Tensor, tuple[int, ...]]]:
         """Yield each owner, name, weight, what the norm multiplies it by, and its channel axes.
 
         The weight of a transposed convolution is (groups, inputs, outputs, …) of each group.
         """
-        for owner, name, weight in list_weights(self.module):
-            channels, seen = self.channels.get(id(weight), (0,)), weight.detach()
+        for owner, name, weight in list_weights(self.module, self.weights):
+            channels, seen = self.weights[id(weight)], weight.detach()
             if isinstance(owner, _TRANSPOSED):
                 channels, seen = (0, 2), seen.reshape(owner.groups, -1, *seen.shape[1:])
             factor, norm = seen.new_ones(()), cast("Any", self.norm)

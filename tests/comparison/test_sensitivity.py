@@ -151,10 +151,12 @@ class Kernels(nn.Module):
         self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(5, 5))
         self.centred = Centred(5, 5)
         self.last = nn.Parameter(torch.randn(5, 4))
+        self.cell = nn.GRUCell(3, 4)
 
     def forward(self, x):
+        state = self.cell(x.mean((2, 3)))
         x = self.conv(x + self.grid).mean((2, 3))
-        return self.centred(self.normed(self.head(x))) @ self.last
+        return self.centred(self.normed(self.head(x))) @ self.last + state
 
 
 class Kernel(nn.Module):
@@ -205,6 +207,27 @@ class Matrix(nn.Module):
         if self.way == "w @ x":
             return (self.kernel @ x.T).T + self.bias
         return x @ (self.kernel.T if ".T" in self.way else self.kernel) + self.bias
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.TransformerEncoderLayer(12, 2, 8, batch_first=True)  # has a fast path
+        self.bias, self.scale = nn.Parameter(torch.randn(36, 12)), nn.Linear(12, 12)
+
+    def forward(self, x):
+        return self.encoder(x.flatten(1, 2) + self.bias).mean(1)
+
+
+class Biased(Borrows):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.table = nn.Linear(8, 4), nn.Parameter(torch.full((1, 8), 1 / 3))
+
+    def forward(self, x):
+        return super().forward(x.repeat(1, 3, 1, 1)[:, :8].mean((2, 3)) + self.table)
 
 
 class Alone(nn.Module):
@@ -460,13 +483,35 @@ def test_layers_that_use_a_weight_are_chosen_by_themselves():
 
 def test_any_weight_that_is_multiplied_makes_a_layer(run):
     found = sensitivity("Kernels")
-    assert names(found) == {"conv", "head"}
+    assert names(found) == {"conv", "head", "cell"}
     left = {each.layer.label: each.reason for each in found.result.uncalled}
     assert {*left} == {"normed", "centred", "(model)"}
     assert left["normed"] == left["centred"]
     assert left["normed"].startswith("its weights are computed from others")
     assert left["(model)"].startswith("it uses a weight itself")
     assert names(sensitivity("Alone")) == {"(model)"}
+
+
+def test_layers_inside_a_fast_path_run_by_themselves():
+    assert names(sensitivity("Encoder")) == {
+        "encoder.self_attn",
+        "encoder.linear1",
+        "encoder.linear2",
+    }
+
+
+def test_a_table_that_is_added_inside_a_layer_is_no_weight(nets):
+    net = nets["Biased"]()
+    weight = net.inner.weight.detach()
+    scale = weight.abs().amax(1) / 127
+    faked = torch.fake_quantize_per_channel_affine(
+        weight, scale, torch.zeros(4).int(), 0, -127, 127
+    )
+    (row,) = sensitivity("Biased", round="weights").rows
+    assert row.layer == "(model)"
+    assert row.weight_rel_l2 == pytest.approx(
+        float((faked - weight).norm() / weight.norm()), rel=1e-3
+    )
 
 
 def test_a_weight_has_a_scale_for_each_output_channel_however_it_is_multiplied():

@@ -20,6 +20,10 @@ def seeded():
     torch.manual_seed(0)
 
 
+def rounded(module, *words):
+    return RoundedWeights(module, {id(each): (0,) for each in module.parameters()}, *words)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_int8_weights_are_rounded_as_torch_fakes_it_for_each_channel(axis):
     weight = torch.randn(6, 5, 3, 3) * torch.rand(6, 5, 1, 1)
@@ -99,7 +103,7 @@ def test_a_batchnorm_that_follows_is_merged_before_rounding():
     faked = torch.fake_quantize_per_tensor_affine(fused[0], step, 0, -127, 127)
     expected = torch.nn.functional.conv2d(pixels, faked, fused[1])
     exact = norm(conv(pixels))
-    with RoundedWeights(conv, rounding, norm).used():
+    with rounded(conv, rounding, norm).used():
         torch.testing.assert_close(norm(conv(pixels)), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(norm(conv(pixels)), exact, rtol=0, atol=0)
 
@@ -118,14 +122,14 @@ def test_a_transposed_convolution_has_a_scale_for_each_output_channel(groups):
         faked = torch.fake_quantize_per_tensor_affine(weight, step, 0, -127, 127)
         twin.weight[group, channel % own] = faked / gains[channel]
     expected = norm(twin(pixels))
-    with RoundedWeights(conv, Rounding("int8"), norm).used():
+    with rounded(conv, Rounding("int8"), norm).used():
         torch.testing.assert_close(norm(conv(pixels)), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_an_lstm_uses_its_rounded_weights_and_gets_its_own_back():
     lstm, values = nn.LSTM(3, 4), torch.randn(5, 2, 3)
     exact = lstm(values)[0]
-    weights = RoundedWeights(lstm, Rounding("int8"))
+    weights = rounded(lstm, Rounding("int8"))
     with weights.used(), torch.no_grad():
         assert not torch.equal(lstm(values)[0], exact)
     assert torch.equal(lstm(values)[0], exact)
