@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -247,14 +246,14 @@ class OnnxRunner(GraphRunner):
         return {key: origins[name] for key, name in self._values.items() if name in origins}
 
     def name_nodes_of(self, path: str) -> tuple[str, ...]:
-        """Return the names of the nodes that compute a layer, or that read its weights."""
-        # Only its weight tells the node of a convolution into which a BatchNorm was merged.
-        nodes = self._model.graph.node
-        reading = [
-            n.name for n in nodes if n.name and any(i.startswith(f"{path}.") for i in n.input)
-        ]
-        calls = [each for each in self._values if re.split(r"[#\[]", each)[0] == path]
-        return tuple(dict.fromkeys([*reading, *self.name_nodes(calls)]))
+        """Return the names of the nodes that compute a module, in running order.
+
+        A node without a name is "". Nodes that only pass values on or compute shapes are left out.
+        """
+        own = (each.outputs for each in self.graph.nodes if _computes(each, f"{path}."))
+        values = _find_dependent(self._model.graph).intersection(itertools.chain(*own))
+        nodes = (n for n in self._model.graph.node if not values.isdisjoint(n.output))
+        return tuple(dict.fromkeys(n.name for n in nodes if n.op_type not in _PASSING))
 
     def name_nodes(self, call_ids: Iterable[str]) -> tuple[str, ...]:
         """Return the names of the nodes that compute the given calls, in running order.
@@ -394,6 +393,17 @@ class OnnxRunner(GraphRunner):
                 if "bad_alloc" in str(error)
                 else "export the model again, with operators that ONNX Runtime has",
             ) from error
+
+
+def _computes(node: GraphNode, prefix: str) -> bool:
+    if any(f"{scope.path}.".startswith(prefix) for scope in node.scopes):
+        return True
+    is_layer = node.family in ("conv", "linear")  # others may read an equal bias of another layer
+    weight = next((name for name, _ in node.weights), "") if is_layer else ""
+    if not node.scopes:
+        return f"{weight.rpartition('.')[0]}." == prefix
+    # Only its weight tells the node of a convolution into which a BatchNorm was merged.
+    return weight.startswith(prefix) and family_of_operation(node.operation) != node.family
 
 
 def find_provider(name: str) -> str:

@@ -83,7 +83,7 @@ class KeptLayers:
         node_block_list: the same, for ``convert_float_to_float16`` of onnxconverter-common and
             onnxruntime.
         layer_precisions: the same, as the value of ``--layerPrecisions`` for TensorRT's trtexec,
-            which obeys it with ``--precisionConstraints=obey``.
+            which obeys it with ``--precisionConstraints=obey``; without names that it cannot read.
     """
 
     modules: tuple[str, ...]

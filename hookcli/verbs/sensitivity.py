@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from hookcli.verbs.outcome import MOST_ROWS, Look, Table, UnwrittenOutcome
 from hookcli.verbs.runs import with_downloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hookcli.comparison.sensitivity import Sensitivity
 
@@ -43,6 +44,7 @@ _LOOK = Look(
     drop=("type", "weights L2", "channels: median, worst", "agreement", "own L2"),
 )
 _MOST_NAMED = 8
+_UNREADABLE = {",", "'"}  # trtexec splits its list at each comma, and drops quotes
 _AUTOCAST = """\
 import torch
 
@@ -90,6 +92,7 @@ class SensitivityOutcome(UnwrittenOutcome):
         kept, nodes = self.result.kept, self.nodes
         if kept is None:
             return None
+        readable = [name for name in nodes or () if not _UNREADABLE & {*name}]
         return KeptLayers(
             loss=kept.loss,
             reached=kept.reached,
@@ -97,7 +100,7 @@ class SensitivityOutcome(UnwrittenOutcome):
             autocast=_AUTOCAST.format(names=repr([*kept.modules])),
             node_block_list=nodes,
             nodes_to_exclude=nodes,
-            layer_precisions=None if nodes is None else ",".join(f"{n}:fp32" for n in nodes),
+            layer_precisions=None if nodes is None else ",".join(f"{n}:fp32" for n in readable),
         )
 
     def document(self) -> SensitivityDocument:
@@ -142,10 +145,26 @@ class SensitivityOutcome(UnwrittenOutcome):
         yield f"each layer alone, over {images}, in {style.to}: {_scheme_text(style)}"
         yield "rel L2: the mean over images; own L2: the layer's outputs, over all images at once"
         if kept is not None and kept.modules:
-            more = and_more(len(kept.modules) - _MOST_NAMED)
-            yield f"leave alone: {', '.join(kept.modules[:_MOST_NAMED])}{more}"
+            yield f"leave alone: {_list_text(kept.modules)}"
             hint = "" if self.nodes is not None else ", and names of ONNX nodes with `nodes_of`"
             yield f"the list for other tools is in `document()`{hint}"
+
+
+def _list_text(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_MOST_NAMED])}{and_more(len(names) - _MOST_NAMED)}"
+
+
+def _warn_of_nodes(call: VerbCall, file: Path | None, named: Mapping[str, Sequence[str]]) -> None:
+    if missing := [path for path, names in named.items() if not names]:
+        hint = "; is it an export of this model itself?" if len(missing) == len(named) else ""
+        call.warn(f"no node of {file} says that it computes {_list_text(missing)}{hint}")
+    if nameless := [path for path, names in named.items() if "" in names]:
+        call.warn(f"nodes of {file} have no names, so they are not listed: {_list_text(nameless)}")
+    names = dict.fromkeys(itertools.chain(*named.values()))
+    if unreadable := [name for name in names if _UNREADABLE & {*name}]:
+        call.warn(
+            f"layer_precisions lacks names that trtexec cannot read: {_list_text(unreadable)}"
+        )
 
 
 def _percent(share: float | None) -> str:
@@ -246,9 +265,6 @@ def sensitivity(
     nodes = None
     if name_nodes is not None and result.kept is not None:
         named = {path: name_nodes(path) for path in result.kept.modules}
-        nodes = tuple(dict.fromkeys(name for names in named.values() for name in names))
-        for path in (each for each, names in named.items() if not names):
-            call.warn(
-                f"no node of {nodes_of} says that it computes {path}: its nodes are not listed"
-            )
+        nodes = tuple(dict.fromkeys(filter(None, itertools.chain(*named.values()))))
+        _warn_of_nodes(call, nodes_of, named)
     return SensitivityOutcome(notes=call.notes, config=config, result=result, top=top, nodes=nodes)

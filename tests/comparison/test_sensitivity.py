@@ -556,6 +556,35 @@ def test_kept_layers_run_in_float32_under_autocast(nets):
     assert convs == {name: torch.float32 if name in kept else torch.bfloat16 for name in convs}
 
 
+NO_NODE = "no node of net.onnx says that it computes"
+NAMELESS = "nodes of net.onnx have no names, so they are not listed:"
+UNREADABLE = "layer_precisions lacks names that trtexec cannot read: b,c, it's"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names", "precisions", "told"),
+    [
+        ({"narrow": ["a", "b"], "fc": ["b", "c:d"]}, ("a", "b", "c:d"), "a b c:d", []),
+        ({"narrow": ["a", ""], "fc": ["c"]}, ("a", "c"), "a c", [f"{NAMELESS} narrow"]),
+        ({"narrow": [""], "fc": [""]}, (), "", [f"{NAMELESS} narrow, fc"]),
+        ({"narrow": ["a"]}, ("a",), "a", [f"{NO_NODE} fc"]),
+        ({}, (), "", [f"{NO_NODE} narrow, fc; is it an export of this model itself?"]),
+        ({"narrow": ["a"], "fc": ["b,c", "it's"]}, ("a", "b,c", "it's"), "a", [UNREADABLE]),
+    ],
+)
+def test_a_node_that_a_list_lacks_is_told(monkeypatch, nodes, names, precisions, told):
+    monkeypatch.setattr(
+        "hookcli.comparison.sensitivity.open_nodes", lambda _file: lambda path: nodes.get(path, ())
+    )
+    found = sensitivity(keep="60%", nodes_of="net.onnx")
+    kept = found.document().keep
+    assert kept.modules == ("narrow", "fc")
+    assert kept.nodes_to_exclude == kept.node_block_list == names
+    assert kept.layer_precisions == ",".join(f"{name}:fp32" for name in precisions.split())
+    notes = [note.text for note in found.notes if note.level == "warning"]
+    assert [text for text in notes if "node" in text or "layer_precisions" in text] == told
+
+
 MERGED = [("PlusInPlace", "Plus"), ("Skips", "SkipsACopy"), ("Busy", "Net")]
 
 
