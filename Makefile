@@ -29,7 +29,7 @@ endif
 	@touch $(STAMP)
 
 constraints: setup ## write constraints.txt again: the newest versions, for every system and Python; then make check
-	(date '+# Versions that hookcli is tested with, as of %F. Made by: make constraints'; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --all-extras $(addprefix --group ,dev docs integrations cluster bench libraries) pyproject.toml) > constraints.new
+	(date '+# Versions that hookcli is tested with, as of %F. Made by: make constraints'; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --all-extras $(addprefix --group ,dev docs integrations cluster bench libraries exports) pyproject.toml) > constraints.new
 	mv constraints.new constraints.txt
 
 demo: setup ## the main job on a sample photo; prints where the result is
@@ -66,8 +66,8 @@ test-channels: setup ## the channel axis of every output of 101 models, against 
 test-gpu: setup ## the tests that need a GPU, and its figures for docs/speed.md (minutes)
 	$(BIN)/python tools/gpu.py
 
-test-exports: setup ## models in ONNX files and compiled ones; installs ONNX Runtime and its exporter
-	$(INSTALL) --editable '.[onnx]'
+test-exports: setup ## models in ONNX files and compiled ones; installs ONNX Runtime, its exporter and a converter
+	$(INSTALL) --editable '.[onnx]' --group exports
 	$(BIN)/pytest -m exports tests/extras
 
 test-integrations: setup ## with lightning, TensorBoard and Jupyter, which it installs; the GitHub Action
