@@ -238,6 +238,7 @@ def sensitivity(
     with call.listener.no_data():
         model = prepare_sensitivity(config)
         from hookcli.comparison.sensitivity import measure_sensitivity, open_nodes
+        from hookcli.networks.modules import find_aliases
 
         name_nodes = None if nodes_of is None else open_nodes(nodes_of)
     begin(call, model.skipped, model.loaded.info)
@@ -264,7 +265,11 @@ def sensitivity(
     describe_uncalled(call, result.uncalled, "not rounded")
     nodes = None
     if name_nodes is not None and result.kept is not None:
-        named = {path: name_nodes(path) for path in result.kept.modules}
+        first = find_aliases(model.runner.module)  # a file may name a module by any of its paths
+        named = {
+            path: [name for each in first if first[each] == path for name in name_nodes(each)]
+            for path in result.kept.modules
+        }
         nodes = tuple(dict.fromkeys(filter(None, itertools.chain(*named.values()))))
         _warn_of_nodes(call, nodes_of, named)
     return SensitivityOutcome(notes=call.notes, config=config, result=result, top=top, nodes=nodes)

@@ -131,6 +131,12 @@ class Idle(nn.Module):
         return self.fc(self.back.narrow(self.back.wide(x).relu()).mean((2, 3)))
 
 
+class TwoPaths(Net):
+    def __init__(self):
+        super().__init__()
+        self.other = self.narrow
+
+
 class Hooked(Net):
     def __init__(self):
         super().__init__()
@@ -583,6 +589,13 @@ def test_a_node_that_a_list_lacks_is_told(monkeypatch, nodes, names, precisions,
     assert kept.layer_precisions == ",".join(f"{name}:fp32" for name in precisions.split())
     notes = [note.text for note in found.notes if note.level == "warning"]
     assert [text for text in notes if "node" in text or "layer_precisions" in text] == told
+
+
+def test_a_file_may_name_a_layer_by_another_of_its_paths(monkeypatch):
+    nodes = {"narrow": ["a"], "other": ["b", "a"], "fc": ["c"]}
+    monkeypatch.setattr("hookcli.comparison.sensitivity.open_nodes", lambda _file: nodes.get)
+    kept = sensitivity("TwoPaths", keep="60%", nodes_of="net.onnx").document().keep
+    assert (kept.modules, kept.nodes_to_exclude) == (("narrow", "fc"), ("a", "b", "c"))
 
 
 MERGED = [("PlusInPlace", "Plus"), ("Skips", "SkipsACopy"), ("Busy", "Net")]

@@ -110,6 +110,21 @@ class Outside(nn.Module):
         return self.head(self.norm(self.body(x)).relu().mean((2, 3)))
 
 
+class TwoPaths(nn.Module):
+    """One convolution has two paths, and the model calls it by both."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        self.body = nn.Sequential(nn.ReLU(), self.conv)
+        self.head = nn.Linear(3, 2)
+        nn.init.constant_(self.head.weight, 1e-3)  # a format has these values nearly exactly
+
+    def forward(self, x):
+        return self.head(self.body(self.conv(x)).mean((2, 3)))
+
+
 @pytest.fixture(scope="module")
 def onnx():
     return pytest.importorskip("onnx")
@@ -358,3 +373,14 @@ def test_without_module_paths_a_layer_has_all_its_nodes_or_is_told(
     assert {"again", "head"} <= names.keys() - told
     assert {"attend", "proj", "more"} - {kept.modules[-1]} <= {*told}
     assert warnings_of(found) == [f"no node of {file} says that it computes {', '.join(told)}"]
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_layer_with_two_paths_has_the_nodes_of_both(onnx, pixels, tmp_path, dynamo):
+    file = tmp_path / "two.onnx"
+    export(TwoPaths(), pixels, file, dynamo=dynamo)
+    kept = rank(file, pixels, TwoPaths, round="weights", keep="50%").document().keep
+    assert kept.modules == ("conv",)
+    convs = (node.name for node in onnx.load(file).graph.node if node.op_type == "Conv")
+    assert kept.nodes_to_exclude == (*convs,)
+    assert len(kept.nodes_to_exclude) == 2
