@@ -291,6 +291,11 @@ class Some(nn.Conv2d):
         return y[:, :, : 3 + int(y.abs().sum() * 1e4) % 7]
 
 
+class Drops(Net):
+    def forward(self, x):
+        return super().forward(nn.functional.dropout(x, training=self.training))
+
+
 class OneAtATime(Net):
     def forward(self, x):
         return super().forward(x)[:1]
@@ -657,6 +662,7 @@ def test_a_percentile_clips_the_outputs():
         ("Features", "--to int8 --reach agreement>=0.9", 2, "the model's answers are no classes"),
         ("Same", "--to int8", 2, "changes no output: there is nothing to rank"),
         ("Random", "--to int8", 2, "the model returns something else each time"),
+        ("Drops", "--to int8 --mode train", 2, "the model returns something else each time"),
         ("Grows", "--to int8", 2, "the outputs have other shapes when a layer is rounded"),
         ("NotFinite", "--to int8", 4, "is not finite before anything is rounded"),
     ],
