@@ -96,6 +96,7 @@ def list_facts(model: PreparedModel, setup: WorkerSetup, config: RunConfig) -> W
         {
             **find_versions([config.run.model.name.partition(":")[0]]),  # the user's own package
             **model.runner.libraries(),
+            **loaded.prepare.versions,
             "Python": platform.python_version(),
             **list_packages(),
             "code of this package": code.hexdigest(),

@@ -134,6 +134,10 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     origin = "`hookcli.inspect` with `fail_on=('nan', 'inf')`"
     hint = alike if first.reason else f"find the origin of the first NaN or Inf: {origin}"
     why = first.reason or "no value is finite in both"
+    changed = [each.name for each in comparison.changed]
+    if "shapes differ" in why and "model preprocessing" in changed and "model name" not in changed:
+        why = f"{why}, since images are prepared in two sizes"
+        hint = "give both the same crop and fit with `preprocess`, or compare linear layers"
     raise RequestError(f"nothing could be compared: {first.call_id}: {why}", hint)
 
 

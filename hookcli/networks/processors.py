@@ -111,18 +111,31 @@ class ProcessorTransform:
         return f"{type(self._processor).__name__}: {', '.join(parts)}"
 
     def list_steps(self) -> list[Steps]:
-        size, crop = (dict(self._ask(name) or {}).values() for name in ("size", "crop_size"))
+        sizes = (dict(self._ask(name) or {}).values() for name in ("size", "crop_size"))
+        size, crop = (tuple(int(v) for v in each if v) for each in sizes)
+        crop = crop if self._ask("do_center_crop") else ()
         how: Any = Resampling(int(self._ask("resample") or 0)).name.lower()
-        steps = Steps(
-            size=tuple(int(v) for v in size if v),
-            crop=tuple(int(v) for v in crop if v) if self._ask("do_center_crop") else (),
-            is_like_transformers=True,
-            how=how,
-            divisor=255 if self._ask("do_rescale") else 1,
-            mean=tuple(self.mean),
-            std=tuple(self.std),
-        )
-        return [steps, replace(steps, library="torch")]
+        # EfficientNet subtracts 1 before the normalization, and divides by ``std`` once more.
+        scales = bool(self._ask("do_rescale"))
+        factor = float(self._ask("rescale_factor")) * 255 if scales else 1.0
+        offset = 1 if scales and self._ask("rescale_offset") else 0
+        again = self._ask("image_std") if self._ask("include_top") else [1] * len(self.std)
+        # ConvNeXt, LeViT and PoolFormer crop a larger picture; ConvNeXt stretches to 384 pixels.
+        larger, square = int(min(size, default=0) / (self._ask("crop_pct") or 0.875)), size * 2
+        steps = [
+            Steps(
+                size=each,
+                crop=cut,
+                is_like_transformers=True,
+                flips_colours=self.flips_colours,
+                how=how,
+                divisor=255 if scales else 1,
+                mean=tuple((v + offset) / factor for v in self.mean),
+                std=tuple(v * more / factor for v, more in zip(self.std, again, strict=False)),
+            )
+            for each, cut in ((size, crop), ((larger,), crop or square[:2]), (square[:2], ()))
+        ]
+        return [*steps, *(replace(each, library="torch") for each in steps)]
 
     def _ask(self, name: str) -> Any:
         return self._changes.get(name, ask(self._processor, name))

@@ -49,8 +49,10 @@ class Steps:
     size: tuple[int, ...]  # the short side, or the height and width
     crop: tuple[int, ...] = ()  # the height and width; empty if the whole picture is kept
     is_letterbox: bool = False  # whether a picture keeps its ratio within ``size``
+    covers: bool = False  # whether a picture keeps its ratio and covers ``size``
     stride: int = 0  # both sides become multiples of it, unless it is 0
     is_like_transformers: bool = False  # resizes by torchvision's v2, rounds the crop down
+    flips_colours: bool = False  # before the normalization
     how: How = "bilinear"
     library: Library = "pillow"
     antialias: bool = True
@@ -60,6 +62,7 @@ class Steps:
 
     def __call__(self, picture: Image.Image) -> Tensor:
         pixels = self._cut(self._resize(picture, self.find_sides(*picture.size)))
+        pixels = pixels.flip(0) if self.flips_colours else pixels
         normalize: Callable[..., Tensor] = torchvision.transforms.functional.normalize
         return normalize(pixels / self.divisor, [*self.mean], [*self.std])
 
@@ -69,7 +72,9 @@ class Steps:
             by += " without antialiasing"
         sides = size_text(self.size)
         sides = f"about {sides}, both sides multiples of {self.stride}" if self.stride else sides
-        text = f"fitted into {sides} on grey" if self.is_letterbox else f"resized to {sides}"
+        text = f"resized to {'cover ' * self.covers}{sides}"
+        text = f"fitted into {sides} on grey" if self.is_letterbox else text
+        text = "blue first, " * self.flips_colours + text
         crop = f", {crop_text(self.crop)}" if self.crop else ""
         scaled = SCALED if self.divisor == 255 else "values from 0 to 255"
         return f"{text} ({self.how}{by}){crop}, {scaled}, {normalization_text(self.mean, self.std)}"
@@ -78,6 +83,9 @@ class Steps:
         if self.is_letterbox:
             ratio = min(self.size[0] / height, self.size[1] / width)
             return max(1, round(height * ratio)), max(1, round(width * ratio))
+        if self.covers:
+            high, wide = self.size
+            return max(high, int(wide * height / width)), max(wide, int(high * width / height))
         if len(self.size) > 1:
             return self.size
         short, low, high = self.size[0], min(width, height), max(width, height)
@@ -126,9 +134,10 @@ def apply_recipe(request: ModelRequest, prepare: Preprocessing) -> Preprocessing
     prepare = replace(prepare, is_bgr=recipe.order is not None, has_recipe=True)
     if recipe == Recipe(order="bgr"):
         return prepare
-    own = _read_own(prepare)
+    own, obstacle = _read_own(prepare)
     is_partial = None in (recipe.resize, recipe.fit, recipe.crop, recipe.mean, recipe.std)
     way = f"{name} prepares images in a way that cannot be taken apart: {prepare.words}"
+    way = f"{way}; the obstacle is {obstacle}"
     _refuse(own is None and is_partial, way, "give resize, fit, crop, mean and std")
     side = (recipe.crop or 0,)  # if no steps are known, the short side is as long as the crop
     own = own or Steps(size=side, crop=side * 2, mean=recipe.mean or (), std=recipe.std or ())
@@ -192,41 +201,62 @@ def _change_fit(own: Steps, fit: str | None, *, is_cropped: bool) -> Steps:
         return own
     if fit != "crop":
         return replace(own, size=sides, crop=(), stride=0, is_letterbox=fit == "letterbox")
-    _refuse(sides[0] != sides[1], f"fit=crop into {shape_text(sides)} pixels", "fit=letterbox")
+    if is_cropped and len({*own.size}) > 1:
+        return replace(own, crop=sides, covers=True)
     return replace(own, size=(min(own.size),), crop=sides if is_cropped else ())
 
 
-def _read_own(prepare: Preprocessing) -> Steps | None:
-    """Return steps that prepare test pictures as the model's own transform does, or None."""
+def _read_own(prepare: Preprocessing) -> tuple[Steps | None, str]:
+    """Return steps that prepare test pictures as the model's own transform does, or None.
+
+    Without them, the text names what prevents this.
+    """
     transform: Any = prepare.transform
-    for steps in getattr(transform, "list_steps", lambda: _read_steps(transform))():
-        if len(steps.size) not in (1, 2) or steps.how not in CHOICES["resize"]:
-            continue
-        most = _SAME / steps.divisor / max(steps.std)
-        pictures = _draw_samples(min(*steps.size, 512), "L" if prepare.grey else "RGB")
-        pairs = ((transform(picture), steps(picture)) for picture in pictures)
-        if all(one.shape == two.shape and (one - two).abs().max() <= most for one, two in pairs):
-            return steps
-    return None
+    list_steps = ask(transform, "list_steps")
+    listed, obstacle = (list_steps(), "") if list_steps else _read_steps(transform)
+    for steps in listed:
+        found = _compare(transform, steps, "L" if prepare.grey else "RGB")
+        if not found:
+            return steps, ""
+        obstacle = obstacle or f"its {found}"  # of the likeliest steps
+    return None, obstacle
+
+
+def _compare(transform: Any, steps: Steps, mode: str) -> str:
+    has_sides = len(steps.size) in (1, 2) and min(steps.size) > 0
+    if not has_sides or steps.how not in CHOICES["resize"]:
+        return f"resizing ({steps.how})"
+    most, step = _SAME / steps.divisor / max(steps.std), "scaling or normalization"
+    for picture in _draw_samples(min(*steps.size, 512), mode):
+        one, two = transform(picture), steps(picture)
+        if one.shape != two.shape:
+            sides = (shape_text(each.shape[1:]) for each in (one, two))
+            return "resizing or crop, to {} instead of {} pixels".format(*sides)
+        if not (one - two).abs().max() <= most:
+            return step
+        step = "resizing"  # of the first picture, which has one colour, this changes nothing
+    return ""
 
 
 def _draw_samples(side: int, mode: str) -> Iterator[Image.Image]:
+    yield Image.new(mode, (side * 2, side * 2), "gray")
     random = np.random.default_rng(0)
     for width, height in ((side * 2 + 5, side * 3 // 2), (side + 2, side * 5 // 3), (40, 31)):
         values = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
         yield Image.fromarray(values).convert(mode)
 
 
-def _read_steps(transform: Any) -> Iterator[Steps]:
+def _read_steps(transform: Any) -> tuple[list[Steps], str]:
     found: dict[str, Any] = {"crop": ()}
     for part in getattr(transform, "transforms", [transform]):
         name = type(part).__name__
         if name not in (*STEPS, "MaybeConvertMode") or getattr(part, "max_size", None):
-            return
+            return [], name
         fields = {"size": "crop"} if name == "CenterCrop" else _FIELDS
         found |= {key: getattr(part, each) for each, key in fields.items() if hasattr(part, each)}
-    if found.keys() >= {*_FIELDS.values()}:
-        sides = [(e,) if isinstance(e, int) else (*e,) for e in (found["size"], found["crop"])]
-        mean, std = (tuple(map(float, found[key])) for key in ("mean", "std"))
-        how, crop = found["how"].value, (sides[1] * 2)[:2]
-        yield Steps(size=sides[0], crop=crop, how=how, mean=mean, std=std)
+    if not found.keys() >= {*_FIELDS.values()}:
+        return [], "a missing step"
+    sides = [(e,) if isinstance(e, int) else (*e,) for e in (found["size"], found["crop"])]
+    mean, std = (tuple(map(float, found[key])) for key in ("mean", "std"))
+    how, crop = found["how"].value, (sides[1] * 2)[:2]
+    return [Steps(size=sides[0], crop=crop, how=how, mean=mean, std=std)], ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -202,6 +203,12 @@ class Preprocessing:
             shape.insert(*self.task.stacked)
         return (1, *shape)
 
+    @property
+    def versions(self) -> dict[str, str]:
+        steps = getattr(self.transform, "transforms", [self.transform])
+        has_opencv = any(ask(step, "library") == "opencv" for step in steps)
+        return {"opencv": import_module("cv2").__version__} if has_opencv else {}
+
     def refuse(self, picture: Picture) -> str:
         """Return why the network cannot take ``picture``, or an empty text if it can."""
         bands = getattr(picture, "bands", COLOURS)
@@ -209,7 +216,7 @@ class Preprocessing:
             takes = 1 if self.grey else self.bands
             has = f"has {count(bands, 'band')} of {picture.width} by {picture.height} pixels"
             return f"{has}, and the network takes {takes}{_suggest_bands(bands, takes)}"
-        if max(picture.size) > _LONGEST * min(picture.size):
+        if max(picture.size) > _LONGEST * min(picture.size) and not _has_sides(self.transform):
             return f"is {picture.width} by {picture.height} pixels, too thin for this network"
         return ""
 
@@ -246,6 +253,12 @@ class Preprocessing:
 
     def describe(self, pictures: Pictures, count: int) -> str:
         return self.task.describe(pictures, count, self.size)
+
+
+def _has_sides(transform: Transform) -> bool:
+    first = getattr(transform, "transforms", [transform])[0]
+    sides = ask(first, "size") if type(first).__name__ in ("Resize", "Steps") else None
+    return isinstance(sides, (tuple, list)) and len(sides) > 1 and not ask(first, "covers")
 
 
 def _suggest_bands(bands: int, takes: int) -> str:

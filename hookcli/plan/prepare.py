@@ -7,7 +7,8 @@ wrong path is reported at once.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import re
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ from hookcli.plan.folder import check_run_folder
 from hookcli.plan.images import find_images
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hookcli.config import (
         AblationConfig,
         CompareConfig,
@@ -135,8 +138,9 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     check_file_options(one.model, two.model, exports_onnx=exports_onnx)
     if export is not None:
         _check_export(config, export)
-    for request in (two, one):
-        check_request(request)
+    check_request(one)
+    with _naming_against():
+        check_request(two)
     one, two = _prepare_alike(one, two), _prepare_alike(two, one)
     config = replace(config, run=one, other=replace(config.other, run=two))
     found_one = found_two = find_images(one)
@@ -155,6 +159,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     a = prepare_side(first, found_one, config.at, judges_all=judges)
     with ExitStack() as stack:
         stack.callback(a.runner.close)
+        stack.enter_context(_naming_against())
         if config.other.export is not None:
             a, b = prepare_export(a, config, found_two)
         elif config.other.repeats:
@@ -166,6 +171,15 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
             a, b = list_outputs(a), list_outputs(b)
         stack.pop_all()
     return a, b
+
+
+@contextmanager
+def _naming_against() -> Iterator[None]:
+    try:
+        yield
+    except RequestError as error:  # about an option of B, since A has been accepted
+        error.message = re.sub("`(preprocess|edit|prune)s?`", r"`against` \1", error.message)
+        raise
 
 
 def _check_export(config: CompareConfig, export: ExportRequest) -> None:

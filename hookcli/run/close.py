@@ -200,7 +200,7 @@ def describe_request(prepared: PreparedRun) -> RequestFile:
         hookcli=metadata.version("hookcli"),
         command=repeatable(command_words(config.command, config)),
         options=list_options(config),
-        versions=model.runner.versions(),
+        versions=model.runner.versions() | model.loaded.prepare.versions,
         code={**model.loaded.hash_code(score), **hash_inputs(config)},
         model=model.loaded.info,
         layers=tuple(layer.label for layer in model.runner.layers),
@@ -209,8 +209,9 @@ def describe_request(prepared: PreparedRun) -> RequestFile:
 
 def assemble_facts(prepared: PreparedRun, end: RunEnd) -> FinishedRun:
     model, totals = prepared.model, end.totals
+    versions = model.runner.versions() | model.loaded.prepare.versions
     return FinishedRun(
-        **to_fields(replace(end.folder.request, versions=model.runner.versions())),
+        **to_fields(replace(end.folder.request, versions=versions)),
         uncalled=tuple(layer.row() for layer in end.uncalled),
         images=tuple(totals.images),
         skipped=(*model.skipped, *totals.skipped),
