@@ -137,7 +137,7 @@ def check_comparison(comparison: Comparison, judge: Judge) -> None:
     changed = [each.name for each in comparison.changed]
     if "shapes differ" in why and "model preprocessing" in changed and "model name" not in changed:
         why = f"{why}, since images are prepared in two sizes"
-        hint = "give both the same crop and fit with `preprocess`, or compare linear layers"
+        hint = "give both the same crop and fit with `preprocess`, or compare `layers=('linear',)`"
     raise RequestError(f"nothing could be compared: {first.call_id}: {why}", hint)
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from hookcli.networks.inputs import ExtraInputs, draw_pixels
 from hookcli.networks.tasks import read_predictions
 from hookcli.networks.torchvision_import import torchvision
+from hookcli.outside.foreign import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -169,8 +170,9 @@ class ModelDescription:
     def show(self, pixels: Tensor) -> bytes:
         seen = self.seen(pixels.unsqueeze(0))[0].cpu()
         picture, colours = self.task.picture(seen), self.normalisation()
-        if self.prepare.is_bgr:
-            picture, colours = picture.flip(0), (colours[0][::-1], colours[1][::-1])
+        picture = picture.flip(0) if self.prepare.is_bgr else picture
+        if self.prepare.is_bgr or ask(self.prepare.transform, "flips_colours"):
+            colours = (colours[0][::-1], colours[1][::-1])
         return draw_pixels(picture, *colours)
 
 

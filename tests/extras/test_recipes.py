@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
+from torchvision import transforms
 
 from hookcli.config import ModelRequest
 from hookcli.errors import RequestError
 from hookcli.networks.load import build_skeleton
 from tests.extras.conftest import ENCODERS, PREPARED
-from tests.networks.test_recipe_steps import prepare_toy
+from tests.networks.test_recipe_steps import CODE, compare_with_script, prepare_toy
 from tests.recipes import SIZES, draw_recipes, noise, prepare
 
 pytestmark = pytest.mark.libraries
 
 
-@pytest.mark.parametrize("number", range(40))
-def test_pixels_are_those_of_a_plain_script_with_opencv(number):
+@pytest.mark.parametrize("number", range(60))
+def test_pixels_are_those_of_a_plain_script_with_opencv_bit_by_bit(number):
     pytest.importorskip("cv2")
-    words = draw_recipes(40, 1, ("opencv",))[number]
-    picture = noise(*SIZES[number % len(SIZES)])
-    found = prepare_toy(words).to_pixels([picture])
-    expected = prepare(picture, words, short=37, side=32)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    is_grey = number % 4 == 3
+    words = draw_recipes(60, 1, ("opencv",), is_grey=is_grey)[number]
+    compare_with_script(words, SIZES[number % len(SIZES)], is_grey=is_grey)
+
+
+@pytest.mark.parametrize("library", ["opencv", "pillow"])
+def test_a_run_records_the_version_of_opencv_if_it_resizes(run, library):
+    version = pytest.importorskip("cv2").__version__
+    Path("toy.py").write_text(CODE)
+    noise(60, 40).save("a.png")
+    words = ("--preprocess", f"library={library}", "--grids", "none", "-o", "out")
+    assert run("inspect", "toy.py:make", "a.png", *words).code == 0
+    versions = json.loads(Path("out/manifest.json").read_text())["versions"]
+    assert versions.get("opencv") == (version if library == "opencv" else None)
+    # ... which a run that is resumed must have again
+    assert run("inspect", "toy.py:make", "a.png", *words, "--resume").code == 0
+    with Path("out/run.json").open() as file:
+        assert json.load(file)["versions"] == versions
+
+
+def test_the_version_of_opencv_is_known_for_pixels_that_are_rounded_after_it():
+    version = pytest.importorskip("cv2").__version__
+    prepare_one = prepare_toy({"library": "opencv"})
+    rounded = transforms.Compose([prepare_one.transform, torch.nn.Identity()])
+    assert replace(prepare_one, transform=rounded).versions == {"opencv": version}
 
 
 def test_the_words_name_opencv():

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import nn
 from torchvision import transforms
+from torchvision.transforms import functional
 
 import hookcli
 from hookcli.config import ModelRequest
@@ -55,14 +56,30 @@ def prepare_toy(words):
     return apply_recipe(ModelRequest("toy", preprocess=write_recipe(words)), own)
 
 
-@pytest.mark.parametrize("number", range(48))
-def test_pixels_are_those_of_a_plain_script_with_the_same_steps(number):
-    words = draw_recipes(48, 0, ("pillow", "torch"))[number]
-    picture = noise(*SIZES[number % len(SIZES)])
-    found = prepare_toy(words).to_pixels([picture])
-    torch.testing.assert_close(
-        found, prepare(picture, words, short=37, side=32), rtol=1e-6, atol=1e-6
-    )
+def compare_with_script(words, size, *, is_grey):
+    """Assert that a recipe's pixels are those of a plain script, bit by bit."""
+    picture = noise(*size)
+    if is_grey:
+        plain = Preprocessing(CLASSIFICATION, GREY, (32, 32), channels=1, grey=True)
+        made = apply_recipe(ModelRequest("net", preprocess=write_recipe(words)), plain)
+        expected = prepare(picture, words, short=37, side=32, own=((0.5,), (0.5,)))
+    else:
+        made, expected = prepare_toy(words), prepare(picture, words, short=37, side=32)
+    found = made.to_pixels([picture])
+    assert found.dtype == expected.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("number", range(45))
+def test_pixels_are_those_of_a_plain_script_bit_by_bit(number):
+    words = draw_recipes(45, 0, ("pillow", "torch"))[number]
+    compare_with_script(words, SIZES[number % len(SIZES)], is_grey=False)
+
+
+@pytest.mark.parametrize("number", range(15))
+def test_grey_pixels_are_those_of_a_plain_script_bit_by_bit(number):
+    words = draw_recipes(15, 0, ("pillow", "torch"), is_grey=True)[number]
+    compare_with_script(words, SIZES[number % len(SIZES)], is_grey=True)
 
 
 def refuse(name, recipe, **options):
@@ -184,12 +201,40 @@ LIMITED = transforms.Compose(
 )
 
 
-@pytest.mark.parametrize("transform", [Brighter(), ImageClassification(), LIMITED])
-def test_steps_that_cannot_be_told_are_not_kept(transform):
+NORMALIZED = [transforms.ToTensor(), transforms.Normalize((0.5,) * 3, (0.5,) * 3)]
+
+
+class Sharper(transforms.Resize):
+    """Resizes by another filter than it says."""
+
+    def forward(self, picture):
+        return picture.resize((32, 32), Image.Resampling.HAMMING)
+
+
+Sharper.__name__ = "Resize"
+
+
+@pytest.mark.parametrize(
+    ("transform", "obstacle"),
+    [
+        (Brighter(), "Brighter"),
+        (ImageClassification(), "its scaling or normalization"),
+        (LIMITED, "Resize"),
+        (transforms.Compose([transforms.Grayscale(3), *NORMALIZED]), "Grayscale"),
+        (transforms.Compose(NORMALIZED), "a missing step"),
+        (
+            transforms.Compose([Sharper(32), *NORMALIZED]),
+            "its resizing or crop, to 32x32 instead of 32x46 pixels",
+        ),
+        (transforms.Compose([Sharper((32, 32)), *NORMALIZED]), "its resizing"),
+    ],
+)
+def test_steps_that_cannot_be_told_are_not_kept(transform, obstacle):
     plain = Preprocessing(CLASSIFICATION, transform, (32, 32))
     with pytest.raises(RequestError) as caught:
         apply_recipe(ModelRequest("net", preprocess="resize:area"), plain)
     assert "net prepares images in a way that cannot be taken apart: " in caught.value.message
+    assert caught.value.message.endswith(f"; the obstacle is {obstacle}")
     assert caught.value.hint == "give resize, fit, crop, mean and std"
 
 
@@ -288,11 +333,96 @@ def test_a_box_of_the_image_is_found_where_the_recipe_puts_it(recipe, box, part)
     assert loaded.find_part((200, 100)) == pytest.approx(part, abs=0.5)
 
 
+@pytest.mark.parametrize("recipe", ["fit=letterbox", "fit=stretch"])
+def test_a_thin_picture_fits_into_sides_that_do_not_depend_on_it(run, toy, recipe):
+    noise(2020, 20).save("thin.png")
+    assert run("inspect", "toy.py:make", "thin.png", "--preprocess", recipe).code == 0
+    for words in ((), ("--preprocess", "fit=crop"), ("--preprocess", "order=bgr")):
+        code, _, err = run("inspect", "toy.py:make", "thin.png", *words)
+        assert code == 3
+        assert "is 2020 by 20 pixels, too thin for this network" in err
+
+
+def test_a_library_that_stretches_takes_a_thin_picture():
+    thin = "too thin for this network"
+    refused = {(32, 32): "", (32,): thin, 32: thin}
+    for size, reason in refused.items():
+        steps = transforms.Compose([transforms.Resize(size), *NORMALIZED])
+        plain = Preprocessing(CLASSIFICATION, steps)
+        assert plain.refuse(noise(2, 300)).partition(", ")[2] == reason
+
+
+class Screen(transforms.Compose):
+    """Stretches to 24 by 40 pixels."""
+
+    def __init__(self):
+        super().__init__([transforms.Resize((24, 40)), *NORMALIZED])
+
+
+@pytest.mark.parametrize(
+    ("size", "resized"),
+    [((80, 60), (40, 30)), ((60, 80), (40, 53)), ((10, 6), (40, 24)), ((100, 31), (77, 24))],
+)
+def test_a_crop_that_is_no_square_is_cut_from_a_picture_that_covers_it(size, resized):
+    plain = Preprocessing(CLASSIFICATION, Screen(), (24, 40), fixed=(24, 40))
+    made = apply_recipe(ModelRequest("net", preprocess="fit=crop"), plain)
+    picture = noise(*size)
+    covering = functional.center_crop(picture.resize(resized, Image.Resampling.BILINEAR), (24, 40))
+    expected = (functional.to_tensor(covering) - 0.5) / 0.5
+    assert torch.equal(made.to_pixels([picture]), expected)
+    assert made.words == (
+        "resized to cover 24x40 pixels (bilinear), cropped to 24x40 in the middle, scaled to 0 to "
+        "1, mean 0.5 0.5 0.5, standard deviation 0.5 0.5 0.5"
+    )
+    assert made.refuse(noise(300, 2))  # would be resized to 3600 by 24 pixels
+
+
 def test_a_comparison_names_the_preparation_that_changed(run, toy):
     code, out, _ = run("compare", "toy.py:make", "a.png", "--against", "preprocess=order=bgr")
     assert code == 7
     assert "conv differs first" in out
     assert out.splitlines()[-1] == "changed: model preprocessing: now blue first"
+
+
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [
+        ("preprocess=resize:foo", "preprocess cannot read 'resize:foo'"),
+        ("preprocess=scale=1,scale=1", "preprocess has scale twice"),
+        ("preprocess=mean=1/2", "preprocess: toy.py:make takes 3 channels"),
+        ("preprocess=resize:lanczos,library=torch", "preprocess: torch has no lanczos"),
+        ("edit=foo", "edit 'foo': at position 4: it does not say what to do"),
+        ("prune=foo", "prune 'foo': it does not say how much"),
+    ],
+)
+def test_an_error_of_b_names_against(run, toy, word, what):
+    code, _, err = run("compare", "toy.py:make", "a.png", "--against", word)
+    (error,) = (line for line in err.splitlines() if line.startswith("error"))
+    assert (code, error) == (2, f"error: --against {what}")
+
+
+@pytest.mark.parametrize("own", ["foo", "mean=1/2"])
+def test_an_error_of_a_names_its_own_option(run, toy, own):
+    words = ("--preprocess", own, "--against", "preprocess=order=bgr")
+    code, _, err = run("compare", "toy.py:make", "a.png", *words)
+    assert code == 2
+    assert "error: --preprocess" in err
+
+
+def test_a_crop_of_b_alone_leaves_nothing_to_compare_but_linear_layers(run, toy):
+    words = ("compare", "toy.py:make", "a.png", "--against", "preprocess=crop=64")
+    code, _, err = run(*words)
+    error, hint = err.splitlines()[-2:]
+    assert error == (
+        "error: nothing could be compared: conv: shapes differ: 1x2x222x222 and 1x2x62x62, "
+        "since images are prepared in two sizes"
+    )
+    assert hint == (
+        "hint: give both the same crop and fit with --preprocess, or compare --layers linear"
+    )
+    assert code == 2
+    assert run(*words, "--layers", "linear").code == 7
+    assert run(*words, "--preprocess", "crop=64").code == 0
 
 
 @pytest.mark.parametrize("word", ["order=bgr", "resize:area", "fit=stretch,crop=64"])
