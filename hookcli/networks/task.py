@@ -222,7 +222,7 @@ class Preprocessing:
 
     def refuse_pixels(self, shape: Sequence[int]) -> str:
         if self.has_recipe:
-            return "holds the network's own input, which `preprocess` cannot change"
+            return "holds the network's own input, which a recipe cannot change"
         if self.fixed is not None and self.fixed != tuple(shape[-2:]):
             wanted = shape_text((self.channels or shape[0], *self.fixed))
         elif self.channels is not None and shape[0] != self.channels:

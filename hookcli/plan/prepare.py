@@ -139,7 +139,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     if export is not None:
         _check_export(config, export)
     check_request(one)
-    with _naming_against():
+    with _naming_against(one, two):
         check_request(two)
     one, two = _prepare_alike(one, two), _prepare_alike(two, one)
     config = replace(config, run=one, other=replace(config.other, run=two))
@@ -159,7 +159,7 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
     a = prepare_side(first, found_one, config.at, judges_all=judges)
     with ExitStack() as stack:
         stack.callback(a.runner.close)
-        stack.enter_context(_naming_against())
+        stack.enter_context(_naming_against(one, two))
         if config.other.export is not None:
             a, b = prepare_export(a, config, found_two)
         elif config.other.repeats:
@@ -174,11 +174,12 @@ def prepare_comparison(config: CompareConfig) -> tuple[Side, Side]:
 
 
 @contextmanager
-def _naming_against() -> Iterator[None]:
+def _naming_against(one: RunRequest, two: RunRequest) -> Iterator[None]:
     try:
         yield
-    except RequestError as error:  # about an option of B, since A has been accepted
-        error.message = re.sub("`(preprocess|edit|prune)s?`", r"`against` \1", error.message)
+    except RequestError as error:  # about B, since A has been accepted
+        names = "edit|prune" + "|preprocess" * (one.model.preprocess != two.model.preprocess)
+        error.message = re.sub(f"`({names})s?`", r"`against` \1", error.message)
         raise
 
 

@@ -361,7 +361,7 @@ class Screen(transforms.Compose):
 
 @pytest.mark.parametrize(
     ("size", "resized"),
-    [((80, 60), (40, 30)), ((60, 80), (40, 53)), ((10, 6), (40, 24)), ((100, 31), (77, 24))],
+    [((80, 60), (40, 30)), ((60, 70), (40, 46)), ((10, 6), (40, 24)), ((100, 31), (77, 24))],
 )
 def test_a_crop_that_is_no_square_is_cut_from_a_picture_that_covers_it(size, resized):
     plain = Preprocessing(CLASSIFICATION, Screen(), (24, 40), fixed=(24, 40))
@@ -407,6 +407,16 @@ def test_an_error_of_a_names_its_own_option(run, toy, own):
     code, _, err = run("compare", "toy.py:make", "a.png", *words)
     assert code == 2
     assert "error: --preprocess" in err
+
+
+def test_a_recipe_of_both_that_the_model_of_b_does_not_take_is_no_word_of_against(run, toy):
+    with Path("toy.py").open("a") as file:
+        file.write("\n\nclass Grey(Net):\n    def __init__(self):\n        super().__init__()\n")
+        file.write("        self.conv = nn.Conv2d(1, 2, 3)\n")
+    words = ("--preprocess", "mean=0.1/0.2/0.3", "--against", "model=toy.py:Grey")
+    code, _, err = run("compare", "toy.py:make", "a.png", *words)
+    assert code == 2
+    assert "error: --preprocess: toy.py:Grey takes 1 channel\n" in err
 
 
 def test_a_crop_of_b_alone_leaves_nothing_to_compare_but_linear_layers(run, toy):
@@ -491,7 +501,7 @@ def test_a_tensor_file_is_refused_since_no_recipe_changes_it(run, toy):
     words = ("a.npy", "--against", "preprocess=order=bgr", "--layers", "all")
     ended = run("compare", "toy.py:make", *words)
     assert ended.code == 3
-    assert "holds the network's own input, which --preprocess cannot change" in ended.err
+    assert "holds the network's own input, which a recipe cannot change" in ended.err
 
 
 def test_a_model_in_memory_takes_the_recipe_and_not_the_size_of_what_it_is_like(run, toy):
