@@ -135,7 +135,9 @@ class ProcessorTransform:
             )
             for each, cut in ((size, crop), ((larger,), crop or square[:2]), (square[:2], ()))
         ]
-        return [*steps, *(replace(each, library="torch") for each in steps)]
+        by_torch = [replace(each, library="torch") for each in steps]
+        is_torch = ask(self._processor, "backend") == "torchvision"
+        return [*by_torch, *steps] if is_torch else [*steps, *by_torch]
 
     def _ask(self, name: str) -> Any:
         return self._changes.get(name, ask(self._processor, name))

@@ -111,7 +111,8 @@ class Steps:
             pixels = interpolate(pixels[None].float(), sides, mode="area")[0].round().byte()
         elif self.library == "torch":
             resize = (transforms.v2 if self.is_like_transformers else transforms).functional.resize
-            mode = transforms.InterpolationMode(self.how)
+            is_exact = self.is_like_transformers and self.how == "nearest"
+            mode = transforms.InterpolationMode("nearest-exact" if is_exact else self.how)
             pixels = resize(pixels, [*sides], mode, antialias=self.antialias)
         return pixels
 
@@ -241,7 +242,9 @@ def _compare(transform: Any, steps: Steps, mode: str) -> str:
 def _draw_samples(side: int, mode: str) -> Iterator[Image.Image]:
     yield Image.new(mode, (side * 2, side * 2), "gray")
     random = np.random.default_rng(0)
-    for width, height in ((side * 2 + 5, side * 3 // 2), (side + 2, side * 5 // 3), (40, 31)):
+    tie = (side & -side) * 2  # of such pictures Pillow and torch choose other nearest pixels
+    sizes = ((side * 2 + 5, side * 3 // 2), (side + 2, side * 5 // 3), (40, 31), (tie, tie))
+    for width, height in sizes:
         values = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
         yield Image.fromarray(values).convert(mode)
 
