@@ -145,9 +145,8 @@ class SavedCall:
         layout, values = block.layout, block.values
         if how == "class":
             if layout.name != "NLC" or not layout.prefix:
-                raise EmptyLayerError(
-                    f"{self.call_id!r} has no class token", "leave it out, or use `pool='mean'`"
-                )
+                what = f"{self.call_id!r} has no class token"
+                raise EmptyLayerError(what, "leave it out, or use `pool='mean'`")
             return values[:, 0]
         if not layout.height * layout.width:
             return values
@@ -172,10 +171,8 @@ class SavedCall:
 
     def _check_places(self, block: Block) -> None:
         if self.pool in ("mean", "max"):
-            raise RequestError(
-                f"{self.call_id!r} was saved with `pool={self.pool!r}`, so it has no places",
-                _saving_hint(self.run, "none"),
-            )
+            what = f"{self.call_id!r} was saved with `pool={self.pool!r}`, so it has no places"
+            raise RequestError(what, _saving_hint(self.run, "none"))
         if not block.layout.is_spatial:
             shape = shape_text((1, *block.values.shape[1:]))
             raise RequestError(
@@ -232,9 +229,8 @@ def open_calls(run: Run, forms: Sequence[str] = (), pool: str = "none") -> tuple
     tensors, a RequestError tells the user to save them, with ``--pool`` set to ``pool``.
     """
     if not run.calls:
-        raise RequestError(
-            f"the run in {str(run.folder)!r} saved no tensors", _saving_hint(run, pool)
-        )
+        what = f"the run in {str(run.folder)!r} saved no tensors"
+        raise RequestError(what, _saving_hint(run, pool))
     rows = {row["call_id"]: row for row in run.layers}
     reduced = _read_pool(run)
     sizes = {

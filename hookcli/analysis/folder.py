@@ -37,10 +37,8 @@ class AnalysisList(Document):
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
     if check_results(folder, _ANALYSIS) and not overwrite:
-        raise OutputError(
-            f"{str(folder)!r} already has an analysis",
-            "replace it with `overwrite=True`, or choose another `out`",
-        )
+        what = f"{str(folder)!r} already has an analysis"
+        raise OutputError(what, "replace it with `overwrite=True`, or choose another `out`")
 
 
 def make_folder(

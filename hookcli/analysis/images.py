@@ -47,15 +47,11 @@ class Geometry:
         x, y = point
         width, height = self.size
         if not (0 <= x < width and 0 <= y < height):
-            raise RequestError(
-                f"{x},{y} is outside {self.file!r}, which is {width} by {height} pixels",
-                "count pixels from the upper left corner, from 0",
-            )
+            what = f"{x},{y} is outside {self.file!r}, which is {width} by {height} pixels"
+            raise RequestError(what, "count pixels from the upper left corner, from 0")
         if self.part is None:
-            raise RequestError(
-                f"the run does not say which part of {self.file!r} the network saw",
-                "make the run again, with whole tensors",
-            )
+            what = f"the run does not say which part of {self.file!r} the network saw"
+            raise RequestError(what, "make the run again, with whole tensors")
         left, top, right, bottom = self.part
         across, down = (x + 0.5 - left) / (right - left), (y + 0.5 - top) / (bottom - top)
         if not (0 <= across < 1 and 0 <= down < 1):
@@ -159,12 +155,8 @@ def find_image(files: Mapping[str, str], name: str) -> str:
         if len(found) == 1:
             return found[0]
         if found:
-            raise RequestError(
-                f"{name!r} is the name of {len(found)} images of the run",
-                f"use a key: {', '.join(found[:5])}",
-            )
+            what = f"{name!r} is the name of {len(found)} images of the run"
+            raise RequestError(what, f"use a key: {', '.join(found[:5])}")
     known = [*files, *files.values()]
-    raise RequestError(
-        f"the run has no image {name!r}",
-        hint_near(name, known, f"there are: {', '.join(known[:5])}"),
-    )
+    what = f"the run has no image {name!r}"
+    raise RequestError(what, hint_near(name, known, f"there are: {', '.join(known[:5])}"))

@@ -54,10 +54,8 @@ class Labels:
             return {key: _show(folder or ".") for key, folder in folders.items()}
         if not isinstance(self.given, Mapping):
             if len(self.given) != len(files):
-                raise RequestError(
-                    f"`labels` has {len(self.given)} labels, and the run has {len(files)} images",
-                    "give one for each image, in the order of the run",
-                )
+                what = f"`labels` has {len(self.given)} labels, and the run has {len(files)} images"
+                raise RequestError(what, "give one for each image, in the order of the run")
             pairs = zip(files, map(_show, self.given), strict=True)
             return {key: label for key, label in pairs if label}
         alone = Counter(PurePosixPath(file).name for file in files.values())
@@ -88,9 +86,8 @@ def _read_file(name: str) -> dict[str, str]:
         text = read_regular(Path(to_local(name)), _MOST).decode("utf-8-sig")
         rows = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
     except OSError as error:
-        raise RequestError(
-            f"cannot read {name!r}: {error.strerror}", "`labels='folders'`, or a CSV file"
-        ) from error
+        what = f"cannot read {name!r}: {error.strerror}"
+        raise RequestError(what, "`labels='folders'`, or a CSV file") from error
     except (ValueError, csv.Error) as error:
         raise RequestError(f"{name!r} is not a CSV file: {error}", _HEADER) from error
     found: dict[str, str] = {}
@@ -100,10 +97,8 @@ def _read_file(name: str) -> dict[str, str]:
             raise RequestError(f"{name!r} has no image and label in line {number}", _HEADER)
         shown = _show(label)
         if label and found.setdefault(image, shown) != shown:
-            raise RequestError(
-                f"{name!r} has two labels for {image!r}: {found[image]} and {shown}",
-                "give each image one label",
-            )
+            what = f"{name!r} has two labels for {image!r}: {found[image]} and {shown}"
+            raise RequestError(what, "give each image one label")
     if not rows:
         raise RequestError(f"{name!r} has no labels", _HEADER)
     return found

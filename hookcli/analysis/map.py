@@ -142,9 +142,8 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
     from sklearn.neighbors import NearestNeighbors
 
     if len(features) < LEAST:
-        raise RequestError(
-            f"a map needs at least {LEAST} images, not {len(features)}", "run more images"
-        )
+        what = f"a map needs at least {LEAST} images, not {len(features)}"
+        raise RequestError(what, "run more images")
     directions = find_directions(features)
     is_zero: NDArray[np.bool_] = ~np.any(directions, axis=1)
     if is_zero.all():
@@ -166,10 +165,8 @@ def find_neighbours(features: Features, count: int, near: float | None = None) -
         else:
             near, share = max(_SAME, near), float(np.mean(apart <= near))
             if share * len(directions) ** 2 > _MOST_LINKS:
-                raise RequestError(
-                    f"{share:.0%} of all pairs of images are at most {near:g} apart",
-                    "name a smaller distance for duplicates",
-                )
+                what = f"{share:.0%} of all pairs of images are at most {near:g} apart"
+                raise RequestError(what, "name a smaller distance for duplicates")
             graph = search.radius_neighbors_graph(radius=math.sqrt(2 * near))
             links, crowded = np.stack(graph.nonzero()), 0
     duplicates = _group(links, directions, near)

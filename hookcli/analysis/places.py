@@ -342,9 +342,8 @@ def write_bases(bases: Mapping[str, Basis]) -> bytes:
 
 def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
     if choose(name, local=False, remote=True):
-        raise RequestError(
-            f"{name!r} is a URL, and a basis must be on this machine", "copy the folder"
-        )
+        what = f"{name!r} is a URL, and a basis must be on this machine"
+        raise RequestError(what, "copy the folder")
     folder = Path(to_local(name))
     file = folder / BASIS
     try:
@@ -361,10 +360,8 @@ def read_bases(name: str, *, foreground: bool = False) -> dict[str, Basis]:
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"{str(file)!r} is damaged: {error}", "make it again") from error
     if foreground and any(basis.foreground is None for basis in bases.values()):
-        raise RequestError(
-            f"the components in {name!r} are those of all places",
-            "leave out `foreground`, or make them again with it",
-        )
+        what = f"the components in {name!r} are those of all places"
+        raise RequestError(what, "leave out `foreground`, or make them again with it")
     return bases
 
 
@@ -374,10 +371,8 @@ def choose_basis(bases: Mapping[str, Basis], call_id: str, features: int) -> Bas
         raise RequestError(f"there is no basis of {call_id!r}", f"there are: {', '.join(bases)}")
     width = len(basis.components.mean)
     if width != features:
-        raise RequestError(
-            f"the basis of {call_id!r} has {width} features, and the layer {features}",
-            "use a basis of the same layer and model",
-        )
+        what = f"the basis of {call_id!r} has {width} features, and the layer {features}"
+        raise RequestError(what, "use a basis of the same layer and model")
     return basis
 
 

@@ -163,10 +163,8 @@ def find_images(run: Run, kind: Question, image: str | None, other: str | None) 
     if other is not None:
         second = find_image(files, other)
         if second == first:
-            raise RequestError(
-                f"`correspond` is the image {first!r} itself",
-                "name another image, or choose the first one with `image`",
-            )
+            what = f"`correspond` is the image {first!r} itself"
+            raise RequestError(what, "name another image, or choose the first one with `image`")
     return first, second
 
 

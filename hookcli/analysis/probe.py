@@ -186,10 +186,8 @@ def probe_features(features: Features, labels: Sequence[str], folds: int = 5) ->
 def check_labels(labels: Sequence[str], folds: int) -> None:
     counts = Counter(labels)
     if len(counts) < 2:
-        raise RequestError(
-            f"all {len(labels)} images have the label {next(iter(counts), '')!r}",
-            "a probe needs at least two labels",
-        )
+        what = f"all {len(labels)} images have the label {next(iter(counts), '')!r}"
+        raise RequestError(what, "a probe needs at least two labels")
     label, least = min(counts.items(), key=lambda each: (each[1], each[0]))
     if least < folds:
         raise RequestError(
@@ -320,20 +318,16 @@ def open_control(
     name = repr(str(control.folder))
     for call in calls:
         if call.call_id not in found:
-            raise RequestError(
-                f"the control {name} has no {call.call_id!r}", "save the same layers in both runs"
-            )
+            what = f"the control {name} has no {call.call_id!r}"
+            raise RequestError(what, "save the same layers in both runs")
     if str(run.folder) == str(control.folder):
-        raise RequestError(
-            f"the control {name} is the run itself",
-            "name another run, such as one with random weights",
-        )
+        what = f"the control {name} is the run itself"
+        raise RequestError(what, "name another run, such as one with random weights")
     same = match_contents(run, control)
     for key in keys:
         if key not in same:
-            raise RequestError(
-                f"the control {name} has no image {key!r}", "use the same images in both runs"
-            )
+            what = f"the control {name} has no image {key!r}"
+            raise RequestError(what, "use the same images in both runs")
     return [found[call.call_id] for call in calls], [same[key] for key in keys]
 
 

@@ -146,10 +146,8 @@ def compare_layers(
                 layer_done(number + 1)
             products = _multiply_all(file, len(written), length)
     except OSError as error:
-        raise OutputError(
-            f"cannot write temporary files: {error.strerror}",
-            "set TMPDIR to a folder with free space",
-        ) from error
+        what = f"cannot write temporary files: {error.strerror}"
+        raise OutputError(what, "set TMPDIR to a folder with free space") from error
     names = [calls[number].call_id for number in written]
     middle = sum(number < len(a) for number in written)
     return LayerSimilarity(
@@ -166,9 +164,8 @@ def compare_layers(
 def split_images(count: int) -> list[NDArray[np.int64]]:
     # More than 2,000 images are drawn at random, always the same ones, in batches of about 256.
     if count < LEAST:
-        raise RequestError(
-            f"similarity needs at least {LEAST} images, not {count}", "run more images"
-        )
+        what = f"similarity needs at least {LEAST} images, not {count}"
+        raise RequestError(what, "run more images")
     if count <= MOST_EXACT:
         return [np.arange(count)]
     return np.array_split(np.random.default_rng(0).permutation(count), -(-count // BATCH))
@@ -213,10 +210,8 @@ def _write_similarities(
     centered = [_center(each) for each in sums]
     norm = float(np.sqrt(sum(np.square(each).sum() for each in centered)))
     if not norm > _NOTHING * size:
-        raise EmptyLayerError(
-            f"{call.call_id!r} has the same features for all images",
-            "leave it out: choose other `layers`",
-        )
+        what = f"{call.call_id!r} has the same features for all images"
+        raise EmptyLayerError(what, "leave it out: choose other `layers`")
     for each in centered:
         file.write((each / norm).astype(np.float32).tobytes())
 
