@@ -31,22 +31,16 @@ def find_replaceable_run(folder: Folder, planned: PlannedNames) -> HeldRun | Non
     may_replace = planned.replace_run or planned.replace_any
     if held is not None and held.has_results and not may_replace:
         if held.complete is not None:
-            raise OutputError(
-                f"{name} already holds a run",
-                "replace it with `overwrite=True`, or choose another `out`",
-            )
-        raise OutputError(
-            f"{name} holds a run that did not finish",
-            "continue it with `resume=True`, or replace it with `overwrite=True`",
-        )
+            what = f"{name} already holds a run"
+            raise OutputError(what, "replace it with `overwrite=True`, or choose another `out`")
+        hint = "continue it with `resume=True`, or replace it with `overwrite=True`"
+        raise OutputError(f"{name} holds a run that did not finish", hint)
     for mark in (MANIFEST, REQUEST):
         if (held is None or mark not in held.known) and folder.find(mark) is not None:
             raise OutputError(f"{name} holds a {mark} that no run wrote", ANOTHER)
     if held is None and not planned.replace_any and next(folder.entries(), None) is not None:
-        raise OutputError(
-            f"{name} holds files that no run wrote",
-            f"{ANOTHER}; `overwrite=True` writes there and deletes none of them",
-        )
+        hint = f"{ANOTHER}; `overwrite=True` writes there and deletes none of them"
+        raise OutputError(f"{name} holds files that no run wrote", hint)
     _refuse_strangers(folder, held, planned)
     return held
 

@@ -29,18 +29,15 @@ def replace_page(path: Location, page: bytes) -> Location:
     try:
         folder = open_folder(path)
         if find_run(folder) is None:
-            raise RequestError(
-                f"{str(path)!r} is not the folder of a run", "give the folder of a run"
-            )
+            what = f"{str(path)!r} is not the folder of a run"
+            raise RequestError(what, "give the folder of a run")
         with folder.lock():
             held = find_run(folder)
             assert held is not None  # noqa: S101  nobody else may write here
             is_ours = PAGE in held.known and folder.is_file(PAGE)
             if not is_ours and folder.find(PAGE) is not None:
-                raise OutputError(
-                    f"{str(path / PAGE)!r} was not written by this run",
-                    "move it away, or run `hookcli.inspect` again",
-                )
+                what = f"{str(path / PAGE)!r} was not written by this run"
+                raise OutputError(what, "move it away, or run `hookcli.inspect` again")
             folder.remove(folder.list_partial(held.journal))
             folder.write(PAGE, page)
             if held.complete is not None and held.complete.sizes.get(PAGE, len(page)) != len(page):
@@ -92,10 +89,8 @@ def finish_resume(
     if weights_sha256:
         wanted["model"] = {"sha256": weights_sha256}
     for difference in list_differences(document, wanted):
-        raise RequestError(
-            f"`resume`: {run} was done {difference}",
-            "choose another folder with `out`, or start again with `overwrite=True`",
-        )
+        hint = "choose another folder with `out`, or start again with `overwrite=True`"
+        raise RequestError(f"`resume`: {run} was done {difference}", hint)
     if images and (difference := _compare_images(done, images)):
         raise RequestError(f"`resume`: {run} is complete, {difference}", _RUN_AGAIN)
     sizes = held.complete.sizes

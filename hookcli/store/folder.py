@@ -101,10 +101,8 @@ class RunFolder:
         sizes: dict[str, int] = {}
         for name, size in self._folder.measure(sorted({REQUEST, *files})).items():
             if size is None:
-                raise OutputError(
-                    f"{str(self.path / name)!r} was deleted during the run",
-                    "run the same command again",
-                )
+                what = f"{str(self.path / name)!r} was deleted during the run"
+                raise OutputError(what, "run the same command again")
             sizes[name] = size
         parts = self.list_chunks()
         self._folder.remove(self._known - sizes.keys() - parts - {JOURNAL, MANIFEST})
@@ -150,7 +148,5 @@ def _refuse_other_run(old: bytes, path: Location, request: bytes) -> None:
     wanted["versions"] = {name: now.versions.get(name) for name in names}
     for name in wanted:
         for difference in list_differences({name: known.get(name)}, {name: wanted[name]}):
-            raise RequestError(
-                f"`resume`: the run in {str(path)!r} was started {difference}",
-                f"{_HINTS.get(name, 'ask for the same')}, or start again with `overwrite=True`",
-            )
+            hint = f"{_HINTS.get(name, 'ask for the same')}, or start again with `overwrite=True`"
+            raise RequestError(f"`resume`: the run in {str(path)!r} was started {difference}", hint)

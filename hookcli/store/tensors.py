@@ -61,10 +61,8 @@ def write_weights(file: Path, state: Mapping[str, Tensor]) -> Path:
     try:
         return write_atomic(file, save(own))
     except UnicodeEncodeError as error:
-        raise OutputError(
-            f"cannot write {str(file)!r}: {error.object!r:.80} cannot be a name in it",
-            "rename the module, or leave out `save_weights`",
-        ) from error
+        what = f"cannot write {str(file)!r}: {error.object!r:.80} cannot be a name in it"
+        raise OutputError(what, "rename the module, or leave out `save_weights`") from error
 
 
 def write_index(
@@ -110,6 +108,5 @@ def _read_header(
             shape, dtype = tuple(header[name]["shape"]), header[name]["dtype"]
             yield rows.call_id, SavedTensor(shard, name, shape, dtype=dtype, images=rows.images)
     except (OSError, LookupError, ValueError) as error:
-        raise OutputError(
-            f"cannot read the shard {shard!r}: {error}", "run it again with `overwrite=True`"
-        ) from error
+        what = f"cannot read the shard {shard!r}: {error}"
+        raise OutputError(what, "run it again with `overwrite=True`") from error

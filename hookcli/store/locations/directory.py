@@ -184,10 +184,8 @@ class DirectoryLock(Lock):
                 files.ANOTHER,
             ) from error
         if lock is None:
-            raise OutputError(
-                f"another run is writing into {str(folder.path)!r}",
-                "wait for it, or choose another `out`",
-            )
+            what = f"another run is writing into {str(folder.path)!r}"
+            raise OutputError(what, "wait for it, or choose another `out`")
         self._lock = lock
 
     def check(self) -> None:

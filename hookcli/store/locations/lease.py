@@ -58,10 +58,8 @@ class Lease(Lock):
     def check(self) -> None:
         if self._loss or time.time() > self._holder.expires:
             loss = self._loss or "it was not renewed in time"
-            raise OutputError(
-                f"the lock of {str(self._path)!r} was lost: {loss}",
-                "continue with `resume=True` when no other run writes there",
-            )
+            what = f"the lock of {str(self._path)!r} was lost: {loss}"
+            raise OutputError(what, "continue with `resume=True` when no other run writes there")
 
     def close(self) -> None:
         self._closed.set()
