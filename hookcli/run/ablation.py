@@ -91,8 +91,7 @@ def plan_ablation(
     if pixels is None:  # the image cannot be read: use zeros of the usual size
         pixels = torch.zeros(loaded.prepare.nominal_shape[1:])
     pixels = model.runner.to_device(pixels.unsqueeze(0))
-    one = _observe_shapes(loaded, layers, pixels)
-    two = one
+    one = two = _observe_shapes(loaded, layers, pixels)
     is_batched = not loaded.inputs.alone and style.batch_size > 1
     if is_batched:
         try:
@@ -111,10 +110,8 @@ def plan_ablation(
             alone = not is_batched or leads != {(1,)} or leads_of_two != {(2,)}
             ablated.append(_describe(layer, one.shapes[path], size, style, alone=alone))
     if not ablated:
-        raise RequestError(
-            "none of the layers runs and returns floating-point numbers",
-            "`hookcli.layers(MODEL)` shows what runs",
-        )
+        what = "none of the layers runs and returns floating-point numbers"
+        raise RequestError(what, "`hookcli.layers(MODEL)` shows what runs")
     silent = "it ran, but returned no floating-point numbers"
     uncalled = [
         Uncalled(layer, silent if path in one.called else explain_uncalled(loaded.module, layer))
@@ -160,17 +157,12 @@ def _describe(
         if axis is not None and counts.setdefault(call.call_index, shape[axis]) == shape[axis]:
             keys.add(call.output_key)
     if not counts:
-        raise RequestError(
-            f"{layer.label} ({layer.module_type}) has no known channels",
-            "`hookcli.layers(MODEL)` shows the layouts; leave it out with `exclude`",
-        )
+        hint = "`hookcli.layers(MODEL)` shows the layouts; leave it out with `exclude`"
+        raise RequestError(f"{layer.label} ({layer.module_type}) has no known channels", hint)
     count = max(counts.values())
-    missing = [channel for channel in style.channels or () if channel >= count]
-    if missing:
-        raise RequestError(
-            f"`style.channels`: {layer.label} has no channel {missing[0]}",
-            f"it has {count}, counted from 0",
-        )
+    if missing := [channel for channel in style.channels or () if channel >= count]:
+        what = f"`style.channels`: {layer.label} has no channel {missing[0]}"
+        raise RequestError(what, f"it has {count}, counted from 0")
     channels = range(count) if style.channels is None else sorted(style.channels)
     return AblationLayer(layer, tuple(channels), frozenset(keys), alone)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -72,7 +71,7 @@ class ChunkRunner:
         self._first_shape = start.first_shape
         self._alone = start.alone
         self._has_halved = False
-        self._find_part = functools.cache(prepared.model.loaded.find_part)
+        self._find_part = cache(prepared.model.loaded.find_part)
         self.running = self._start(0, ())
 
     def run(self, number: int, images: Sequence[PreparedImage]) -> RunningChunk:
@@ -102,7 +101,13 @@ class ChunkRunner:
     def _choose_batches(self, images: list[PreparedImage]) -> Iterator[Sequence[PreparedImage]]:
         while images and not self._first_shape:  # alone: see ``run_forward``
             yield [images.pop(0)]
-        yield from _list_batches(self._find_like(images), self._settings.config.batch_size)
+        shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
+        for image in self._find_like(images):
+            if image.pixels is not None:
+                shapes.setdefault(tuple(image.pixels.shape), []).append(image)
+        size = self._settings.config.batch_size
+        for group in shapes.values():
+            yield from (group[start : start + size] for start in range(0, len(group), size))
 
     def _find_like(self, images: Sequence[PreparedImage]) -> list[PreparedImage]:
         """Return the images with as many axes and channels as the first image; skip all others."""
@@ -242,15 +247,6 @@ class ChunkRunner:
             )
         self._has_halved = True
         self.running.chunk.halved += 1
-
-
-def _list_batches(images: Sequence[PreparedImage], size: int) -> Iterator[Sequence[PreparedImage]]:
-    shapes: dict[tuple[int, ...], list[PreparedImage]] = {}
-    for image in images:
-        if image.pixels is not None:
-            shapes.setdefault(tuple(image.pixels.shape), []).append(image)
-    for group in shapes.values():
-        yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
 def _choose_pass(prepared: PreparedRun) -> Callable[..., list[BatchResult]]:

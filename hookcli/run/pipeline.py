@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 
 def inspect_images(config: InspectConfig | GradientsConfig) -> RunResult:
     if config.machine.cluster is not None:
-        raise RequestError(
-            "inspect_images runs on this machine alone",
-            "leave `cluster` out; the command line can use one",
-        )
+        what = "inspect_images runs on this machine alone"
+        raise RequestError(what, "leave `cluster` out; the command line can use one")
     return run(prepare_run(config))
 
 
