@@ -39,13 +39,15 @@ def draw_costs(
     rows: Sequence[SurveyRow], measured: Measurement, anchors: dict[str, str] | None = None
 ) -> str:
     """Draw bars of the leaves, and of blocks that take much time themselves, in running order."""
-    shown = _choose_rows(rows, measured)
+    blocks = _list_blocks(rows)
+    least = _LEAST * measured.seconds
+    ran = sorted((row for row in rows if row.order), key=lambda row: row.order or 0)
+    shown = [r for r in ran if r.module_path not in blocks or (r.own_seconds or 0) > least]
     if not shown:
         return ""
     chart = svg.Chart(len(shown))
     base = _draw_bars(chart, shown, "own time, ms", 0, lambda row: 1e3 * (row.own_seconds or 0.0))
     if measured.backward_seconds is not None:
-        blocks = _list_blocks(rows)
         back = {row.call_id: row.backward_seconds for row in shown if row.module_path not in blocks}
         caption = "backward pass of leaves, ms"
         base = _draw_bars(
@@ -63,13 +65,6 @@ def draw_costs(
     entries = [(square.format(kind), text) for kind, text in _BOUNDS.items() if kind in kinds]
     drawn = chart.draw("Time and memory over depth", "depth costs", base, calls)
     return svg.legend("depth costs", entries) + drawn
-
-
-def _choose_rows(rows: Sequence[SurveyRow], measured: Measurement) -> list[SurveyRow]:
-    least = _LEAST * measured.seconds
-    blocks = _list_blocks(rows)
-    ran = sorted((row for row in rows if row.order), key=lambda row: row.order or 0)
-    return [row for row in ran if row.module_path not in blocks or (row.own_seconds or 0) > least]
 
 
 def _list_blocks(rows: Iterable[SurveyRow]) -> set[str]:

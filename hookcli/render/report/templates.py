@@ -21,7 +21,7 @@ def make_environment(**filters: Any) -> Environment:
     environment = Environment(
         loader=PackageLoader("hookcli.render.report", "assets"),
         autoescape=True,
-        finalize=_escape,
+        finalize=lambda value: escape.for_page(value) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -34,10 +34,6 @@ def make_environment(**filters: Any) -> Environment:
 def ours(text: str) -> Markup:
     """Mark text that is hookcli's own, or already escaped, as safe to insert without escaping."""
     return Markup(text)  # noqa: S704
-
-
-def _escape(value: object) -> object:
-    return escape.for_page(value) if type(value) is str else value
 
 
 def breakable(name: str) -> Markup:
