@@ -349,8 +349,7 @@ class TokenTrails:
         # fits the shape of ``output``, or each value depends on all tokens.
         trails = [self._trails[tensor] for tensor in given]
         trails = [trail for trail in trails if not trail.is_weights] or trails
-        same = [trail for trail in trails if trail.own.shape == output.shape]
-        if same:
+        if same := [trail for trail in trails if trail.own.shape == output.shape]:
             return max(same, key=lambda trail: trail.columns is not None)
         for trail in trails:
             if trail.own.shape[:-1] == output.shape[:-1]:

@@ -80,10 +80,8 @@ class WorkerPool:
         for name, here in self._facts.facts.items():
             there = result.facts.get(name, "none")
             if there != here:
-                raise ModelError(
-                    f"the node {result.node!r} differs in {name}: {there[:20]}, not {here[:20]}",
-                    "all nodes must have the same versions, code and weights",
-                )
+                what = f"the node {result.node!r} differs in {name}: {there[:20]}, not {here[:20]}"
+                raise ModelError(what, "all nodes must have the same versions, code and weights")
         member.is_ready = True
         self._assign_work()
 

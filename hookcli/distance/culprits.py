@@ -216,8 +216,7 @@ def _share(errors: Iterable[OwnError]) -> tuple[tuple[str, int], ...]:
 
 
 def blame_text(blame: Blame) -> str:
-    culprits = blame.culprits
-    if culprits:
+    if culprits := blame.culprits:
         named = "; ".join(map(_culprit_text, culprits[:_NAMED]))
         more = and_more(len(culprits) - _NAMED, "; and {} more")
         return f"{count(len(culprits), 'culprit')}: {named}{more}"

@@ -171,8 +171,7 @@ def _check_form(text: str, start: int, layers: str, side: Side) -> None:
     if not colon:
         return
     start += len(layers) - len(form)
-    second = _WHAT.search(form)
-    if second:
+    if second := _WHAT.search(form):
         what = "the text holds two edits"
         raise EditSyntaxError(text, start + second.start(1), what, "give `edits` once for each")
     if head in _SIDES:

@@ -99,8 +99,7 @@ def _resolve(model: nn.Module, edit: Edit, operations: Sequence[FoundOperation])
     chosen = select_layers(model, [edit.layers], operations=operations)
     modules = [layer for layer in chosen if not layer.is_operation]
     paths = {layer.module_path for layer in chosen}
-    views = [each.layer.label for each in operations if each.is_view_of(paths)]
-    if views:
+    if views := [each.layer.label for each in operations if each.is_view_of(paths)]:
         raise RequestError(
             f"`edits` {edit.text!r}: {views[0]} returns a view or a copy of values with other uses",
             "edit what computes the values",

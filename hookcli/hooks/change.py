@@ -127,10 +127,8 @@ def change(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
                 wanted = [model.get_parameter(name) for name in each.parameters]
                 able = [parameter for parameter in wanted if parameter.requires_grad]
                 if not able:
-                    raise RequestError(
-                        f"{each.parameters[0]} has no gradient that could be changed",
-                        "requires_grad is False",
-                    )
+                    what = f"{each.parameters[0]} has no gradient that could be changed"
+                    raise RequestError(what, "requires_grad is False")
                 for parameter in able:
                     stack.enter_context(_hook(parameter, partial(each.apply, None)))
             elif each.side == "input":

@@ -84,9 +84,8 @@ def choose_layers(
     if not chosen:
         if not wanted:
             raise FilterSyntaxError("no layer filter was given", _EXAMPLE)
-        raise RequestError(
-            f"`exclude` {', '.join(exclude)} leaves no layer", "exclude fewer layers"
-        )
+        what = f"`exclude` {', '.join(exclude)} leaves no layer"
+        raise RequestError(what, "exclude fewer layers")
     return tuple(chosen)
 
 
@@ -123,9 +122,8 @@ def _lines(file: str, inside: tuple[str, ...]) -> list[str]:
         raise FilterSyntaxError(f"cannot read the layer list {file!r}: {reason}") from error
     lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]
     if not any(lines):
-        raise FilterSyntaxError(
-            f"the layer list {file!r} names no layer", "write one form per line"
-        )
+        what = f"the layer list {file!r} names no layer"
+        raise FilterSyntaxError(what, "write one form per line")
     return [line for line in lines if line]
 
 
@@ -162,9 +160,8 @@ def _match_kind(entries: Sequence[Entry], form: str) -> list[LayerInfo]:
     name = indexed["name"] if indexed else form.partition("[")[0]
     if name != form and not indexed:
         if name in _ALIASES or any(name in e.types for e in entries):
-            raise FilterSyntaxError(
-                f"cannot read the index of {form!r}", "write [3], [-1] or [2:5], counted from 1"
-            )
+            what = f"cannot read the index of {form!r}"
+            raise FilterSyntaxError(what, "write [3], [-1] or [2:5], counted from 1")
         return []
     kinds = [e.families if name in _ALIASES else e.types for e in entries]
     matched = [e.layer for e, kind in zip(entries, kinds, strict=True) if name in kind]
@@ -195,10 +192,8 @@ def match_operations(operations: Sequence[FoundOperation], form: str) -> list[Ch
         return _in_order(found, form, operations)
     read = _FORM.fullmatch(form)
     if read is None:
-        raise FilterSyntaxError(
-            f"cannot read the operation {form!r}",
-            "for example op:add, op:add[3], op:*, or layer1.*/op:relu",
-        )
+        what = f"cannot read the operation {form!r}"
+        raise FilterSyntaxError(what, "for example op:add, op:add[3], op:*, or layer1.*/op:relu")
     inside, name = read["inside"], read["name"]
     any_kind = not re.search(r"[*?]", name)  # a view needs its full name, without * or ?
     found = [
@@ -254,15 +249,13 @@ def _all_calls(operations: Sequence[FoundOperation]) -> list[ChosenCall]:
 def to_slice(form: re.Match[str], count: int) -> slice:
     first, last = int(form["first"]), int(form["last"] or form["first"])
     if first == 0 or last == 0:
-        raise FilterSyntaxError(
-            f"{form[0]!r} has the index 0", "layers are counted from 1: [1] is the first"
-        )
+        what = f"{form[0]!r} has the index 0"
+        raise FilterSyntaxError(what, "layers are counted from 1: [1] is the first")
     start = first - 1 if first > 0 else count + first
     stop = last if last > 0 else count + last + 1
     if not 0 <= start < count or not start < stop <= count:
-        raise FilterSyntaxError(
-            f"{form[0]!r} is out of range", f"this model has {count}: [1] to [{count}], or [-1]"
-        )
+        what = f"{form[0]!r} is out of range"
+        raise FilterSyntaxError(what, f"this model has {count}: [1] to [{count}], or [-1]")
     return slice(start, stop)
 
 
