@@ -50,8 +50,7 @@ def build_model(source: Source, request: ModelRequest, **arguments: object) -> n
 
 def read_arguments(source: Source, request: ModelRequest) -> dict[str, object]:
     given = {key: read_literal(text) for key, text in request.arguments}
-    reserved = sorted(source.reserved & set(given))
-    if reserved:
+    if reserved := sorted(source.reserved & set(given)):
         what = f"`arguments` cannot set {reserved[0]!r}"
         raise RequestError(what, "choose weights with `weights`")
     return {**given, **(source.sizes(request) | given)}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
@@ -174,7 +173,7 @@ def _add_up(value: object) -> Tensor | None:
     return sum(sums[1:], sums[0]) if sums else None
 
 
-@functools.cache
+@cache
 def load_score(text: str) -> Callable[[object, int | None], object]:
     origin, name = split_name(text)
     code = ForeignCode(f"`score={text!r}`", hint="try the function in Python first")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
@@ -148,7 +147,7 @@ def _find_own_builder(name: str, files: hub.Files) -> Callable[..., nn.Module]:
     return partial(timm.create_model, f"local-dir:{file.parent}")
 
 
-@functools.cache
+@cache
 def _list_tags(timm: Any) -> dict[str, tuple[str, ...]]:
     tags: dict[str, tuple[str, ...]] = {}
     for full in timm.list_models(pretrained=True):

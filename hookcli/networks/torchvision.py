@@ -157,8 +157,6 @@ def cache_weights(name: str, url: str, *, progress: bool) -> Path:
             error.close()
         raise
     except RuntimeError as error:
-        raise WeightsError(
-            f"the download of {name} is not what torchvision published: {first_line(error)}",
-            "try again, or pass a file you trust: `weights=FILE`",
-        ) from error
+        what = f"the download of {name} is not what torchvision published: {first_line(error)}"
+        raise WeightsError(what, "try again, or pass a file you trust: `weights=FILE`") from error
     return file

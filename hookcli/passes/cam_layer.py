@@ -57,10 +57,8 @@ def choose_cam_layer(loaded: LoadedModel, runner: EagerRunner, scorer: Scorer) -
         call_backward(scorer.score(read(runner.call(pixels))).value)
     ended = [call.layer.module_path for call in calls if call.layer.module_path in found]
     if not any(ended):
-        raise RequestError(
-            "`cams=('auto',)`: no layer before the head has places that the score depends on",
-            "name a layer: `cams=('FORM',)`",
-        )
+        what = "`cams=('auto',)`: no layer before the head has places that the score depends on"
+        raise RequestError(what, "name a layer: `cams=('FORM',)`")
     # The queries, keys and values of attention are no maps of what the block looks at.
     outside = [each for each in ended if each and not _IN_ATTENTION.search(each)]
     path = [each for each in outside or ended if each][-1]

@@ -204,10 +204,8 @@ def capture(
     arguments = example if isinstance(example, tuple) else (example,)
     if name_operations(wanted, unwanted, list_edited_forms(edits)):
         if example is None:
-            raise RequestError(
-                "operations are found in a forward pass, which needs an example",
-                "capture(model, layers='op:add', example=images)",
-            )
+            what = "operations are found in a forward pass, which needs an example"
+            raise RequestError(what, "capture(model, layers='op:add', example=images)")
         operations = find_operations(unwrap(model), arguments)
     chosen = select_layers(model, wanted, unwanted, operations)
     side: Side = "grad_output" if gradients else "output"

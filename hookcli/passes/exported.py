@@ -175,10 +175,8 @@ def check_archive(file: str, stream: BinaryIO) -> None:
     reason = _find_reason(stream)
     stream.seek(0)
     if reason:
-        raise ModelError(
-            f"{file!r} {reason}, and loading it would run its code",
-            "export the model with tensors alone",
-        )
+        what = f"{file!r} {reason}, and loading it would run its code"
+        raise ModelError(what, "export the model with tensors alone")
 
 
 def _find_reason(stream: BinaryIO) -> str:

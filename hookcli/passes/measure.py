@@ -196,8 +196,7 @@ class _Subject:
 
 
 def _add_up(output: object) -> Tensor:
-    sums = [each.float().sum() for each in tensors_in(output) if each.requires_grad]
-    if sums:
+    if sums := [each.float().sum() for each in tensors_in(output) if each.requires_grad]:
         return torch.stack(sums).sum()
     hint = "let a parameter require one: parameter.requires_grad_()"
     raise RequestError("`backward`: no output of the model has a gradient", hint)
@@ -352,9 +351,8 @@ def _fitting(batch_size: int) -> Iterator[None]:
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise ForwardError(
-            f"no memory for {batch_size} images", "a smaller `batch_size`"
-        ) from error
+        what = f"no memory for {batch_size} images"
+        raise ForwardError(what, "a smaller `batch_size`") from error
 
 
 def count_passes(*, backward: bool) -> int:

@@ -76,8 +76,7 @@ def read_names(
 def _read_values(node: Any) -> Iterator[NamedValues]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in filter(None, () if node.op_type.endswith("QuantizeLinear") else node.output):
-        found = _NAME.fullmatch(name) or _NAME.fullmatch(node.name)
-        if found:
+        if found := _NAME.fullmatch(name) or _NAME.fullmatch(node.name):
             groups.setdefault((found[1], found[2], found[3] or ""), []).append(name)
     for (scope, operator, number), outputs in groups.items():
         step = f"{scope}/{operator}{number}"
