@@ -84,11 +84,8 @@ class Run:
     _rows: dict[str, _SavedRows] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:  # the generated __repr__ would print the whole manifest
-        saved = (
-            f"tensors of {count(len(self.calls), 'call')}"
-            if self.saved
-            else f"no tensors: {_TABLES}"
-        )
+        calls = count(len(self.calls), "call")
+        saved = f"tensors of {calls}" if self.saved else f"no tensors: {_TABLES}"
         return f"Run({quote(self.folder)}, {count(len(self.images), 'image')}, {saved})"
 
     @property

@@ -12,7 +12,6 @@ from importlib import metadata
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal, TypeAlias
-from urllib.parse import unquote
 
 from hookcli.config import StorageOptions
 from hookcli.errors import OutputError, RequestError
@@ -214,10 +213,9 @@ def _write_csv(stream: IO[bytes], run: Run, call_id: str) -> None:
 
 
 def _write_keys(stream: IO[bytes], run: Run, keys: Sequence[str]) -> None:
-    files = {
-        image["key"]: unquote(image.get("file", ""), errors="surrogateescape")
-        for image in run.manifest["images"]
-    }
+    from hookcli.analysis.images import list_files
+
+    files = list_files(run)
     rows = ([row, *map(escape.for_csv, (key, files[key]))] for row, key in enumerate(keys))
     _write_rows(stream, [["row", "image", "file"]], rows)
 

@@ -511,8 +511,7 @@ def _sum_up(
 ) -> None:
     describe_images(call, result.images)
     describe_uncalled(call, result.uncalled)
-    complex_calls = [row.call_id for row in result.rows if row.dtype.startswith("complex")]
-    if complex_calls:
+    if complex_calls := [row.call_id for row in result.rows if row.dtype.startswith("complex")]:
         some = f"{complex_calls[0]}{and_more(len(complex_calls) - 1)}"
         call.say(f"complex numbers: {some}: the figures describe their magnitudes")
     written = f"wrote {count(len(result.files), 'file')} into {result.out_dir}"

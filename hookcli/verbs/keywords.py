@@ -122,8 +122,7 @@ class Verb:
             for name, value in keywords.items()
             if value is not None and not (isinstance(value, (list, tuple)) and not value)
         }
-        missing = [n for n, o in known.items() if o.field.is_required and n not in given]
-        if missing:
+        if missing := [n for n, o in known.items() if o.field.is_required and n not in given]:
             raise RequestError(f"`hookcli.{self.name}` needs {missing[0]!r}", f"add {missing[0]}=…")
         return {name: read_value(known[name], value) for name, value in given.items()}
 

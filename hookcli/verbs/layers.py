@@ -281,10 +281,8 @@ def _check(call: VerbCall, model: ModelRequest, request: LayersRequest, output: 
     if request.sort == "time" and not request.measure:
         raise RequestError("`sort='time'` needs times, and no layer was run", "add `measure`")
     if request.measure and model.is_file:
-        raise RequestError(
-            f"`measure` runs PyTorch models, and {model.name} is a graph without modules to time",
-            "name the model that it was exported from",
-        )
+        what = f"`measure` runs PyTorch models, and {model.name} is a graph without modules to time"
+        raise RequestError(what, "name the model that it was exported from")
     if output.out is not None:
         from hookcli.analysis.folder import check_folder
 

@@ -212,8 +212,7 @@ def _write(
     from hookcli.render.draw.panels import PlaceMap, draw_place_maps
     from hookcli.render.report.analysis_page import arrange_images
 
-    bases = {layer.call_id: layer.basis for layer in layers if layer.basis is not None}
-    if bases:
+    if bases := {layer.call_id: layer.basis for layer in layers if layer.basis is not None}:
         folder.write(BASIS, write_bases(bases))
     keys = list(dict.fromkeys(key for layer in layers for key in layer.maps))
     pictures = copy_pictures(analysis.runs[0], folder, only=set(keys))
