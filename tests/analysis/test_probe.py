@@ -5,11 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PIL import Image
-from scipy import stats
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_predict, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from hookcli.analysis.features import open_calls
 from hookcli.analysis.probe import (
@@ -34,6 +29,11 @@ FEATURES = (
 
 
 def by_hand(features, folds):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     split = StratifiedKFold(folds, shuffle=True, random_state=0)
     scores = cross_val_score(model, features, LABELS, cv=split)
@@ -145,6 +145,8 @@ GOOD, POOR = (0.9, 0.95, 0.9, 0.85, 0.92), (0.5, 0.55, 0.6, 0.4, 0.5)
 
 
 def test_the_verdict_is_that_of_the_corrected_t_test():
+    from scipy import stats
+
     (row, *_), verdict = judge(rows_of(GOOD), 0.2, 500)
     one, two = np.array(GOOD), np.array((0.5, 0.6, 0.5, 0.4, 0.5))
     plain = stats.ttest_rel(one, two, alternative="greater").statistic
@@ -177,6 +179,8 @@ def test_a_layer_must_be_above_the_pixels_and_above_chance():
 
 @pytest.mark.parametrize(("wins", "losses", "is_chance"), [(5, 0, False), (8, 3, True)])
 def test_folds_that_are_too_few_for_a_clear_difference_cannot_tell(wins, losses, is_chance):
+    from scipy import stats
+
     exact = stats.binomtest(wins, wins + losses, alternative="greater").pvalue
     assert (exact > 0.05) == is_chance
     best = np.arange(12) >= losses

@@ -9,12 +9,12 @@ from hookcli.hooks.layers import list_layers
 from hookcli.passes.survey import survey
 from tests.hooks.test_parameters import PARAMS, Net
 
-peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.libraries
 
 
 @pytest.mark.parametrize("options", [{}, {"use_dora": True}])
 def test_a_layer_with_lora_is_one_leaf_and_totals_agree(options):
+    peft = pytest.importorskip("peft")  # here: importing it takes two seconds
     config = peft.LoraConfig(r=2, target_modules=["conv2", "fc"], **options)
     model = peft.get_peft_model(Net(), config).eval()
     prefix = "base_model.model."
