@@ -12,14 +12,13 @@ import os
 import re
 import threading
 from importlib import import_module
-from pathlib import Path
 
 import torch
 import torchvision
 from fsspec.spec import AbstractFileSystem
 from torch import nn
 
-import hookcli
+from tests.test_architecture import modules
 
 OF_TORCH = (
     "module._buffers",
@@ -86,8 +85,8 @@ def test_every_private_name_exists_in_the_installed_versions():
 
 def test_every_private_name_that_hookcli_uses_is_in_a_list():
     own, used = set(), set()
-    for file in Path(hookcli.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for module in modules():
+        for node in module.nodes:
             match node:
                 case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                     own.add(name)
@@ -95,8 +94,8 @@ def test_every_private_name_that_hookcli_uses_is_in_a_list():
                     own.add(name)
                 case ast.Attribute(attr=name):
                     used.add(name)
-                case ast.ImportFrom(module=module, names=names) if "hookcli" not in str(module):
-                    used |= {*str(module).split("."), *(alias.name for alias in names)}
+                case ast.ImportFrom(module=name, names=names) if "hookcli" not in str(name):
+                    used |= {*str(name).split("."), *(alias.name for alias in names)}
     listed = {part for name in (*OF_TORCH, *OF_OTHERS) for part in name.split(".")}
     private = {name for name in used if re.match(r"_(?!_)", name)}
     unlisted = private - own - listed - OF_PYTHON
