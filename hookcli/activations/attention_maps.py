@@ -139,9 +139,8 @@ def cell_of(places: TokenPlaces, across: float, down: float) -> int:
 
 
 def _ratios(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float | None, ...]:
-    return tuple(
-        part / whole if whole > 0 else None for part, whole in zip(parts, wholes, strict=True)
-    )
+    pairs = zip(parts, wholes, strict=True)
+    return tuple(part / whole if whole > 0 else None for part, whole in pairs)
 
 
 def _distances(places: TokenPlaces) -> Tensor:

@@ -79,16 +79,10 @@ def take_tiles(
     large = None
     if style.mode == "layers":
         large = to_levels(_shrink(chosen, MOST_SIDE), low, high, MAP_LEVELS)
-    return Tiles(
-        to_levels(_shrink(chosen, style.tile), low, high, LEVELS),
-        channels,
-        len(maps),
-        shown=(maps.shape[1], maps.shape[2]),
-        figures=figures,
-        scores=None if scores is None else scores[channels],
-        maps=large,
-        range=whole,
-    )
+    levels = to_levels(_shrink(chosen, style.tile), low, high, LEVELS)
+    size = maps.shape[1], maps.shape[2]
+    scores = None if scores is None else scores[channels]
+    return Tiles(levels, channels, len(maps), size, figures, scores, maps=large, range=whole)
 
 
 def take_heat(activation: Tensor, layout: Layout, of: HeatOf) -> Tensor:

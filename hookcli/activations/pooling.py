@@ -59,8 +59,7 @@ def saved_shape(shape: tuple[int, ...], layout: Layout, style: SaveStyle) -> tup
 
 
 def saved_channels(rows: Iterable[LayerRow], style: SaveStyle | None) -> dict[str, list[int]]:
-    chosen = None if style is None else style.channels
-    if chosen is None:
+    if style is None or (chosen := style.channels) is None:
         return {}
     return {row.call_id: _present(chosen, row.channels) for row in rows if row.channels is not None}
 
