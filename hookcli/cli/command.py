@@ -77,9 +77,8 @@ def make_parameter(option: Option) -> Parameter:
             rich_help_panel=option.panel or None,
         )
     default = Parameter.empty if option.field.is_required else None
-    return Parameter(
-        option.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made, flag]
-    )
+    kind = Annotated[kind, made, flag]
+    return Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 class TerminalListener(VerbListener):

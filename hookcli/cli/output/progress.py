@@ -46,9 +46,8 @@ class Bar(Progress):
     def resumed(self, done: int) -> None:
         self.done = done
         self._steps = deque([(self._began, done)])
-        text = "nothing to resume: starting with the first image"
-        if done:
-            text = f"continuing after {done} of {self._total} {self._noun}"
+        going_on = f"continuing after {done} of {self._total} {self._noun}"
+        text = going_on if done else "nothing to resume: starting with the first image"
         console.say(text, quiet=self._quiet)
 
     def chunk_done(self, done: int, skipped: int = 0) -> None:

@@ -40,8 +40,7 @@ def find_words(name: str, value: str | None = None, arguments: str | None = None
         return " ".join(["hookcli", command, *words])
     if name in _SHOWN:
         return _SHOWN[name]
-    flag = _find_flag(name)
-    if flag is None:
+    if (flag := find_nearest(_list_options(), name)) is None:
         return ""
     if value is not None:
         option = flag.list_words(_read_value(value, flag))[flag.is_argument :]
@@ -59,11 +58,6 @@ def _read_value(text: str, flag: Flag) -> Any:
         return ast.literal_eval(request[1] if request else text)
     except (SyntaxError, ValueError):
         return (text,) if flag.many else text
-
-
-@cache
-def _find_flag(name: str) -> Flag | None:
-    return find_nearest(_list_options(), name)
 
 
 @cache
