@@ -39,8 +39,7 @@ class RayCluster:
         if self._request.workers is not None:  # even if fewer fit now: nodes may still join
             return self._request.workers
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        room = sum(map(self._count_room, nodes))
-        if room < 1:
+        if (room := sum(map(self._count_room, nodes))) < 1:
             gpus = f" and {self._gpus:g} GPUs" if self._gpus else ""
             raise RequestError(
                 f"the cluster has no room for a worker of {self._request.cpus} cores{gpus}",
@@ -68,10 +67,9 @@ class RayCluster:
             return self._ray.get(call)
         except self._lost as error:
             if getattr(error, "actor_init_failed", False):
-                raise ModelError(
-                    f"a worker could not be started: {text_of(error).splitlines()[-1].strip()}",
-                    "every node needs the same versions of torch, Python and this package",
-                ) from error
+                what = f"a worker could not be started: {text_of(error).splitlines()[-1].strip()}"
+                hint = "every node needs the same versions of torch, Python and this package"
+                raise ModelError(what, hint) from error
             raise LostWorkerError from error
 
     def stop_workers(self) -> None:
@@ -110,10 +108,9 @@ def _connect(ray: Any, request: ClusterRequest, setup: WorkerSetup, stack: ExitS
             runtime_env={"working_dir": code} if has_code else None,
         )
     except (OSError, RuntimeError, ValueError) as error:
-        raise RequestError(
-            f"no Ray cluster can be used at {request.address!r}: {first_line(error)}",
-            "start one with: ray start --head; or use `cluster=ClusterRequest('auto')`",
-        ) from error
+        what = f"no Ray cluster can be used at {request.address!r}: {first_line(error)}"
+        hint = "start one with: ray start --head; or use `cluster=ClusterRequest('auto')`"
+        raise RequestError(what, hint) from error
 
 
 def _make_session_folder() -> TemporaryDirectory[str]:

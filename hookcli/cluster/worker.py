@@ -80,10 +80,8 @@ class Worker:
         images = prepare_images(self._setup.fitter, work.sources, 0, warnings.append)
         model = settings.config.run.model.name
         with closing(GridWriter(files.write, settings.style, model)) as grids:
-            products = list_products(settings)
-            runner = ChunkRunner(
-                self._prepared, products, grids, warn=warnings.append, start=work.start
-            )
+            products, warn = list_products(settings), warnings.append
+            runner = ChunkRunner(self._prepared, products, grids, warn=warn, start=work.start)
             try:
                 ended = runner.run(work.number, list(images))
             except BrokenForwardError as error:
