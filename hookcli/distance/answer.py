@@ -54,17 +54,13 @@ class Answer:
 
 
 def sum_up(answers: Mapping[str, Answer]) -> Answer | None:
-    kinds = {each.kind for each in answers.values()}
-    if len(kinds) != 1:
+    if len(kinds := {each.kind for each in answers.values()}) != 1:
         return None
     distances = [each.distance for each in answers.values() if each.distance is not None]
-    return Answer(
-        kinds.pop(),
-        sum(each.share for each in answers.values()) / len(answers),
-        max(distances) if len(distances) == len(answers) else None,
-        tuple(key for key, each in answers.items() if each.share < 1),
-        len(answers),
-    )
+    share = sum(each.share for each in answers.values()) / len(answers)
+    farthest = max(distances) if len(distances) == len(answers) else None
+    changed = tuple(key for key, each in answers.items() if each.share < 1)
+    return Answer(kinds.pop(), share, farthest, changed, len(answers))
 
 
 def share_text(value: float) -> str:

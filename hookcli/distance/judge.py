@@ -185,10 +185,8 @@ class Judge:
         if not self.tolerance.equal_nan:
             lets = "(`equal_nan` accepts this)"
             if distance.nans and not distance.source.startswith("tensors"):
-                return (
-                    f"NaN or Inf in both, {distance.nans:,} of them, "
-                    f"at places that {distance.source} do not record {lets}"
-                )
+                both = f"NaN or Inf in both, {distance.nans:,} of them, at places"
+                return f"{both} that {distance.source} do not record {lets}"
             if distance.nans:
                 return f"NaN in both, in {_places(distance.nans)} {lets}"
             if math.prod(a.shape) and not distance.difference.values:

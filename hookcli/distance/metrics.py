@@ -142,25 +142,18 @@ def measure_figures(a: TotalStats, b: TotalStats) -> Distance:
     # The root mean square of B - A is at least the root of the sum of two squared changes: of the
     # mean and of the standard deviation. Its maximum is at least the change of either extreme.
     finite = min(a.finite, b.finite)
-    mean, std, low, high = (
-        abs((getattr(a, name) or 0.0) - (getattr(b, name) or 0.0))
-        for name in ("mean", "std", "min", "max")
-    )
+    names = ("mean", "std", "min", "max")
+    pairs = ((getattr(a, name) or 0.0, getattr(b, name) or 0.0) for name in names)
+    mean, std, low, high = (abs(of_a - of_b) for of_a, of_b in pairs)
     one, two = _proven_size(a), _proven_size(b)
     rounded = _ROUNDING * max(one.rms, two.rms)
     moved = math.hypot(max(0.0, mean - rounded), max(0.0, std - rounded))
     largest = max(low, high)
     rms = max(moved, largest / math.sqrt(finite)) if finite else 0.0
     counts = ((a.nan_count, b.nan_count), (a.inf_count, b.inf_count))
-    return Distance(
-        Size(rms, largest, None, finite),
-        one,
-        two,
-        None,
-        misplaced=sum(abs(of_a - of_b) for of_a, of_b in counts),
-        nans=sum(map(min, counts)),
-        source="figures",
-    )
+    misplaced, nans = sum(abs(of_a - of_b) for of_a, of_b in counts), sum(map(min, counts))
+    difference = Size(rms, largest, None, finite)
+    return Distance(difference, one, two, None, misplaced, nans, source="figures")
 
 
 def _proven_size(stats: TotalStats) -> Size:

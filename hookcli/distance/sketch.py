@@ -46,6 +46,7 @@ _ROW_SEED = 0x686F6F6B636C6932  # "hookcli2"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+@functools.cache
 def make_own_signs() -> NDArray[np.int8]:
     return _draw_signs(_OWN_SEED, PERIOD).reshape(ROWS, BUCKETS)
 
@@ -59,7 +60,7 @@ def sketch_values(values: NDArray[np.generic]) -> NDArray[np.float32]:
     flat = np.ascontiguousarray(values).reshape(-1)
     if np.iscomplexobj(flat):
         flat = flat.view(flat.real.dtype)  # a complex value counts as two values
-    own = _own_in_float64()
+    own = make_own_signs().reshape(-1)
     rows = make_row_signs(-(-flat.size // BUCKETS)).astype(np.float64)
     total = np.zeros(BUCKETS)
     for block, start in enumerate(range(0, flat.size, PERIOD)):
@@ -92,11 +93,6 @@ def from_text(text: str) -> NDArray[np.float32]:
         return from_bytes(base64.b64decode(text, validate=True))
     except binascii.Error as error:
         raise ValueError(f"a sketch in base64: {error}") from error
-
-
-@functools.cache
-def _own_in_float64() -> NDArray[np.float64]:
-    return make_own_signs().reshape(-1).astype(np.float64)
 
 
 def _draw_signs(seed: int, count: int) -> NDArray[np.int8]:

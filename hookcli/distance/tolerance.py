@@ -123,8 +123,7 @@ class Tolerance:
         return chosen[-1] if chosen else self.rtol
 
     def rtol_of(self, call_id: str, dtypes: Iterable[str], *, sketched: bool) -> float:
-        chosen = self.chosen_for(call_id)
-        if chosen is not None:
+        if (chosen := self.chosen_for(call_id)) is not None:
             return chosen
         default = max(RTOL.get(dtype, 0.0) for dtype in dtypes)  # of the coarsest
         default = max(default, SKETCHED) if sketched and default else default

@@ -43,8 +43,7 @@ def verdict_text(comparison: Comparison) -> str:
 
 
 def _changes(comparison: Comparison) -> bool:
-    answer = comparison.answer
-    if answer is None:
+    if (answer := comparison.answer) is None:
         return False
     if answer.kind != "output":
         return bool(answer.changed or (answer.distance or 0) > _SAME)
@@ -60,8 +59,7 @@ def _range_text(comparison: Comparison) -> str:
     number = f"{len(failed)} of {count(len(rows), 'call')}" if failed else count(len(rows), "call")
     text = f"{number} {_verb('differ' if failed else 'hold', len(failed or rows))}"
     farthest = max(measured, key=lambda row: _value_of(row) or 0.0, default=None)
-    limit = None if farthest is None else farthest.tolerance
-    if farthest is None or limit is None:
+    if farthest is None or (limit := farthest.tolerance) is None:
         return text
     allowed = f"{share_text(limit)} allowed"
     if not failed:
@@ -174,8 +172,7 @@ def changed_text(changed: ChangedFact) -> str:
 
 def describe_difference(comparison: Comparison) -> str:
     lines = [verdict_text(comparison)]
-    first = comparison.first
-    if first is not None:
+    if (first := comparison.first) is not None:
         figures = (("rel L2", first.rel_l2), ("max abs", first.max_abs), ("cosine", first.cosine))
         known = [f"{name} {figure_text(value)}" for name, value in figures if value is not None]
         where = f"{first.call_id} ({first.module_type}, {shape_text(first.shape)})"
