@@ -72,8 +72,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if tensor not in self._trails:
             return None
-        trail = self._trails[tensor]
-        if trail is None:
+        if (trail := self._trails[tensor]) is None:
             return ()
         axes = _axes(trail)
         if 0 in tensor.shape or _is_mixed(trail) or (axes in ((), (0,)) and 1 in tensor.shape[1:]):
@@ -192,8 +191,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._shares.update(dict.fromkeys(outputs))
         if given not in self._trails:
             return {}
-        trail = self._trails[given]
-        if trail is None:
+        if (trail := self._trails[given]) is None:
             return dict.fromkeys(outputs)
         if func is torch.ops.aten.as_strided.default and outputs[0].shape == given.shape:
             return {outputs[0]: trail}  # after pooling to one place, in channels-last memory
@@ -230,8 +228,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {output: fewest} if agree else {}
 
     def _sample(self, func: Any, args: Sequence[Any], outputs: Sequence[Tensor]) -> _Trails:
-        trail = self._trails.get(args[0])
-        if trail is None:
+        if (trail := self._trails.get(args[0])) is None:
             return {}
         if any(trail.shape[axis] != outputs[0].shape[axis] for axis in _axes(trail)):
             if func is not torch.ops.aten.constant_pad_nd.default:
@@ -243,8 +240,7 @@ class ChannelTrails(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
     ) -> _Trails:
         given = args[0]
-        trail = self._trails.get(given)
-        if trail is None:
+        if (trail := self._trails.get(given)) is None:
             return {output: None} if given in self._trails else {}
         names = [argument.name for argument in func._schema.arguments]
         dim = {**dict(zip(names, args, strict=False)), **kwargs}.get("dim")

@@ -57,10 +57,8 @@ def map_tensors(
         return change(key, value)
     if id(value) in inside:
         return value
-    parts = _parts_of(value)
-    changed = [
-        map_tensors(part, change, _join(key, name), (*inside, id(value))) for name, part in parts
-    ]
+    parts, around = _parts_of(value), (*inside, id(value))
+    changed = [map_tensors(part, change, _join(key, name), around) for name, part in parts]
     if all(new is old for new, (_, old) in zip(changed, parts, strict=True)):
         return value
     if isinstance(value, tuple):
@@ -100,11 +98,9 @@ def choose_tensor(output_key: str, output: object) -> Tensor:
     tensors = dict(named_tensors(output))
     if output_key in tensors:
         return tensors[output_key]
-    keys = name_keys(output)
-    raise RequestError(
-        f"`output_key={output_key!r}`: the model returns no such tensor",
-        f"it returns {keys}" if keys else "leave it out: the model does not return several tensors",
-    )
+    keys, alone = name_keys(output), "leave it out: the model does not return several tensors"
+    what = f"`output_key={output_key!r}`: the model returns no such tensor"
+    raise RequestError(what, f"it returns {keys}" if keys else alone)
 
 
 def name_keys(output: object) -> str:
@@ -113,10 +109,9 @@ def name_keys(output: object) -> str:
 
 def to_dense(tensor: Tensor) -> Tensor:
     if tensor.is_meta:
-        raise RequestError(
-            "a layer returned a tensor on the meta device, which holds no values",
-            "build the model on the CPU or a GPU; shapes alone: `hookcli.layers(MODEL)`",
-        )
+        hint = "build the model on the CPU or a GPU; shapes alone: `hookcli.layers(MODEL)`"
+        what = "a layer returned a tensor on the meta device, which holds no values"
+        raise RequestError(what, hint)
     if tensor.is_nested:
         raise NestedTensorError
     values = tensor.detach()

@@ -153,11 +153,9 @@ class PlacedHooks:
         for each in self._placed:
             hooks = ask(each.module, each.dictionary)
             if not isinstance(hooks, dict) or each.handle.id not in hooks:
-                raise ForwardError(
-                    f"the model removed the hooks from {each.label} ({type(each.module).__name__}) "
-                    "during its forward pass, so its outputs were not observed",
-                    "let it remove only its own hooks, through their handles",
-                )
+                where = f"{each.label} ({type(each.module).__name__}) during its forward pass"
+                what = f"the model removed the hooks from {where}, so its outputs were not observed"
+                raise ForwardError(what, "let it remove only its own hooks, through their handles")
 
     def remove(self) -> None:
         for each in self._placed:

@@ -66,12 +66,10 @@ def watch(
     placed = PlacedHooks()
     try:
         for layer in (each for each in layers if not each.is_operation):
-            module = modules.get(layer.module_path)
-            if module is None:
-                raise ForwardError(
-                    f"the model removed {layer.label} ({layer.module_type}) in its forward pass",
-                    "keep the module in place; an unused module need not be called",
-                )
+            if (module := modules.get(layer.module_path)) is None:
+                what = f"the model removed {layer.label} ({layer.module_type}) in its forward pass"
+                hint = "keep the module in place; an unused module need not be called"
+                raise ForwardError(what, hint)
             placed.put_before(layer.label, module, partial(watched.before, layer))
             # even a call that raised ends (with None), so ``running`` stays correct
             placed.put_after(layer.label, module, partial(watched.after, layer), first=ends_first)
@@ -115,8 +113,7 @@ class _Watched:
         return None  # a hook before ours raised, so no call began
 
     def begin(self, operation: OperationCall) -> Call | OpenOperation | None:
-        layer = self.operations.get(operation.path)
-        if layer is None:
+        if (layer := self.operations.get(operation.path)) is None:
             # none if it is part of a torch module, is settled or cannot compute values
             if self.others is None or operation.in_torch or operation.path in self.settled:
                 return None
