@@ -231,10 +231,7 @@ def _read_low_bytes(image: ImageFile, file: BinaryIO, stored: str) -> Image.Imag
 
 
 def _mend_transparency(image: ImageFile) -> None:
-    """Scale the transparent grey value in a PNG's ``info``, because Pillow scales only the pixels.
-
-    Raise an UndecodableError if the transparent value is a colour of 16 bits.
-    """
+    """Scale the transparent grey value in a PNG's ``info``; Pillow scales only the pixels."""
     # Pillow expands grey of 2 and 4 bits. It reduces colours of 16 bits, and the reduced pixels do
     # not show which of them were transparent.
     transparent = image.info.get("transparency")

@@ -139,11 +139,8 @@ def _match(pattern: str, rules: _Rules) -> list[_Found]:
 
     def is_in_run(folder: str) -> bool:
         if folder not in known:
-            known[folder] = (
-                is_in_run(_parent_of(folder))
-                or filesystem.is_same(folder, rules.leave_out)
-                or is_run(to_location(folder))
-            )
+            above = is_in_run(_parent_of(folder)) or filesystem.is_same(folder, rules.leave_out)
+            known[folder] = above or is_run(to_location(folder))
         return known[folder]
 
     names = sorted(filesystem.glob(pattern), key=natural_key)

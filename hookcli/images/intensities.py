@@ -140,8 +140,7 @@ def _split(values: Array) -> Iterator[Array]:
 
 
 def _choose_bands(values: Array, bands: Sequence[int], axis: int = 2) -> Array:
-    there = values.shape[axis]
-    if max(bands, default=0) >= there:
+    if max(bands, default=0) >= (there := values.shape[axis]):
         what = f"has {count(there, 'band')}, and no band {max(bands)} (counted from 0)"
         raise UndecodableError(what)
     return values.take(bands, axis) if bands else values

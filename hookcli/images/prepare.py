@@ -52,16 +52,9 @@ class PreparedImage:
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
         assert self.pixels is not None  # noqa: S101  a skipped image has no forward pass
-        return ImageResult(
-            self.key,
-            self.file,
-            *self.size,
-            sha256=self.state.sha256,
-            predictions=predictions,
-            pixels_shape=(1, *self.pixels.shape),
-            note=self.note,
-            intensities=self.intensities,
-        )
+        shape, sha256 = (1, *self.pixels.shape), self.state.sha256
+        facts = (self.key, self.file, *self.size, sha256, predictions, shape, self.note)
+        return ImageResult(*facts, intensities=self.intensities)
 
 
 def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:
@@ -95,9 +88,8 @@ def release_pictures(
 
 def _describe(fitter: Fitter, content: ImageContent) -> str:
     count = max(len(content.pictures), content.frame_count)
-    return fitter.prepare.describe(content.pictures, count) or (
-        f"only page 0 of {content.pages}: `page` chooses others" if content.pages > 1 else ""
-    )
+    pages = f"only page 0 of {content.pages}: `page` chooses others" if content.pages > 1 else ""
+    return fitter.prepare.describe(content.pictures, count) or pages
 
 
 def prepare_image(fitter: Fitter, source: ImageSource) -> PreparedImage:

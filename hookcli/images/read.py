@@ -179,13 +179,8 @@ def with_frames(
             found = decode(stream, most, style)
     except OSError as error:  # the file was removed after it was first read
         raise UndecodableError(f"cannot be read: {error.strerror or error}") from error
-    return replace(
-        content,
-        pictures=tuple(found.pictures),
-        frame_count=found.count,
-        pages=1,
-        intensities=found.intensities,
-    )
+    pictures, scaled = tuple(found.pictures), found.intensities
+    return replace(content, pictures=pictures, frame_count=found.count, pages=1, intensities=scaled)
 
 
 def _list_pages(file: str, style: ReadStyle) -> Iterator[ImageSource]:
@@ -216,14 +211,9 @@ def _read(file: str, clip_frames: int, style: ReadStyle) -> Iterator[ImageSource
         for source in _list_pages(file, style):
             sha256 = hashlib.sha256()
             found = _read_pictures(file, sha256, source.style)
-            content = ImageContent(
-                sha256.hexdigest(),
-                found.pictures[0].size,
-                tuple(found.pictures),
-                pages=found.count,
-                intensities=found.intensities,
-            )
-            yield replace(source, kept=content)
+            pictures, digest = tuple(found.pictures), sha256.hexdigest()
+            content = ImageContent(digest, pictures[0].size, pictures, pages=found.count)
+            yield replace(source, kept=replace(content, intensities=found.intensities))
 
 
 def _read_array(array: Pixels, digest: str, style: ReadStyle) -> ImageContent:

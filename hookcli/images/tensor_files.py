@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hookcli.images.style import DECODING_ERRORS, UndecodableError
 from hookcli.outside.files import natural_key
+from hookcli.records.text import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ def tensor_rows(path: Path, data: bytes) -> Iterator[tuple[str, Pixels]]:
         if array.dtype.kind not in "biuf":
             raise UndecodableError(f"holds {array.dtype}, and pixels are numbers")
         if array.ndim not in ((3, 4) if array.dtype.kind == "f" else (2, 3, 4)) or 0 in array.shape:
-            shape = "x".join(str(length) for length in array.shape) or "scalar"
+            shape = shape_text(array.shape)
             raise UndecodableError(f"holds a {shape} tensor, not (C, H, W) or (N, C, H, W)")
         images = array if array.ndim == 4 else array[None]
         for row, pixels in enumerate(images):
