@@ -70,18 +70,14 @@ class Activations:
 
         file = self.folder / golden
         if not self.update and not file.exists():
-            pytest.fail(
-                f"there is no golden file {str(file)!r}; to make it: pytest {_UPDATE}",
-                pytrace=False,
-            )
+            what = f"there is no golden file {str(file)!r}; to make it: pytest {_UPDATE}"
+            pytest.fail(what, pytrace=False)
         shown = self.folder / image if isinstance(image, (str, PathLike)) else image
         forms = (layers,) if isinstance(layers, str) else tuple(layers)
         by_layer = tuple((layer_rtol or {}).items())
         tolerance = Tolerance(rtol=rtol, atol=atol, layers=by_layer, equal_nan=equal_nan)
         try:
-            difference = check_golden(
-                model, shown, file, layers=forms, tolerance=tolerance, update=self.update
-            )
+            difference = check_golden(model, shown, file, forms, tolerance, update=self.update)
             message = f"{difference}\nif this is meant: pytest {_UPDATE}" if difference else ""
         except HookcliError as error:
             message = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
@@ -91,11 +87,8 @@ class Activations:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that makes tests write golden files."""
-    parser.getgroup("hookcli").addoption(
-        _UPDATE,
-        action="store_true",
-        help="Write the golden files of activations.check instead of comparing with them.",
-    )
+    text = "Write the golden files of activations.check instead of comparing with them."
+    parser.getgroup("hookcli").addoption(_UPDATE, action="store_true", help=text)
 
 
 @pytest.fixture
