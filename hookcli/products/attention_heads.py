@@ -46,10 +46,8 @@ class AttentionHeads(Product):
             size = pictures * area * _PICTURE_BYTES + found.limit * images
             files += pictures + images * len(calls)
         if found.keeps:
-            of_image = sum(
-                call.places.heads * call.places.queries.numel() * call.places.keys.shape[1]
-                for call in calls
-            )
+            places = [call.places for call in calls]
+            of_image = sum(p.heads * p.queries.numel() * p.keys.shape[1] for p in places)
             saved = of_image * _FLOAT_BYTES * images
             hint = "fewer layers in `attention`, fewer images, or a greater `max_disk`"
             check_disk(saved, scope.config.tensors.max_disk, hint)

@@ -74,10 +74,7 @@ class InputPictures(Product):
 
 
 def _name_shown(end: RunEnd, scope: Scope) -> set[str]:
-    """Return the keys of the images whose network input hookcli draws in a run over many images.
-
-    These are images that findings name, and up to 100 images with a channel's largest value.
-    """
+    """Return the keys of images that findings name, and of some with a channel's largest value."""
     keys = [source.key for source in end.sources]
     best = choose_best(keys, end.top, end.totals.calls, scope.config.grids.channels)
     firing = (key for tops in best.values() for top in tops[:1] for key in top.images)

@@ -59,8 +59,7 @@ class Tensors(Product):
         from hookcli.activations.pooling import saved_channels
         from hookcli.store.tensors import write_index
 
-        shards = [file for file in end.totals.written_files if names.is_shard(file)]
-        if not shards:
+        if not (shards := [*filter(names.is_shard, end.totals.written_files)]):
             return []
         channels = saved_channels(end.rows, self.scope.config.tensors.save)
         read = open_folder(end.folder.path).read_part
