@@ -32,8 +32,7 @@ def find_grid(files: RunFiles, call_id: str, image_key: str | None) -> Grid:
     if not grids:
         hint = f"{AGAIN}, with `grids='layers'`"
         raise RequestError(f"the run in {quote(files.location)} drew no grids", hint)
-    of_call = [grid for grid in grids if grid.call_id == call_id]
-    if not of_call:
+    if not (of_call := [grid for grid in grids if grid.call_id == call_id]):
         known = dict.fromkeys(grid.call_id for grid in grids)
         raise RequestError(f"no grid shows {call_id!r}", name_close(call_id, known))
     for grid in of_call:

@@ -113,8 +113,7 @@ class RemoteFiles(RunFiles):
         if self._copies is None:
             self._copies = Path(tempfile.mkdtemp(prefix="hookcli-"))
             weakref.finalize(self, shutil.rmtree, self._copies, ignore_errors=True)
-        copy = self._copies / name
-        if not copy.exists():
+        if not (copy := self._copies / name).exists():
             write_atomic(copy, storage.read_file(self.location / name))
         return open_regular(copy)
 
