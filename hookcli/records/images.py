@@ -159,8 +159,7 @@ def join_intensities(several: Sequence[Intensities]) -> Intensities | None:
 def describe_intensities(images: Sequence[ImageResult]) -> Iterator[tuple[str, bool]]:
     """Yield sentences on how pictures of more than 8 bits were scaled, with True for a warning."""
     known = [image.intensities for image in images if image.intensities is not None]
-    together = join_intensities(known)
-    if together is None:
+    if (together := join_intensities(known)) is None:
         return
     ranges = sorted({range_text(each.low, each.high) for each in known})
     shown = " or ".join(ranges[:3]) + and_more(len(ranges) - 3)

@@ -106,10 +106,8 @@ class RankedImages:
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.values) or len(self.images) % self.each:
-            raise ValueError(
-                f"ranked_images: {len(self.images)} images and {len(self.values)} values, "
-                f"{self.each} for each channel"
-            )
+            sizes = f"{len(self.images)} images and {len(self.values)} values"
+            raise ValueError(f"ranked_images: {sizes}, {self.each} for each channel")
 
 
 @dataclass(frozen=True, slots=True)

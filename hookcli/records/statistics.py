@@ -162,8 +162,6 @@ class TotalStats(Statistics):
         figures: dict[str, Any] = {}
         for name, over, merge in _MERGES:
             size, other_size = pairs[over]
-            if size and other_size:
-                figures[name] = merge(name, pairs)
-            else:
-                figures[name] = pairs[name][0 if size else 1]
+            both = size and other_size
+            figures[name] = merge(name, pairs) if both else pairs[name][0 if size else 1]
         return TotalStats(numel=self.numel + other.numel, **figures)
