@@ -11,18 +11,8 @@ from hookcli.outside.documents import DamagedError, decode_both
 from hookcli.outside.files import ANOTHER, real_path
 from hookcli.records.report import FileList, Request
 from hookcli.store.journal import read_journals
+from hookcli.store.locations import names
 from hookcli.store.locations.folders import open_folder
-from hookcli.store.locations.names import (
-    FOLDERS_BY_IMAGE,
-    JOURNAL,
-    LAYERS,
-    LOCK,
-    MANIFEST,
-    REQUEST,
-    SEEN,
-    UNJOURNALED,
-    is_run_file,
-)
 from hookcli.store.locations.storage import StorageError
 
 if TYPE_CHECKING:
@@ -43,36 +33,37 @@ class HeldRun:
     @property
     def has_results(self) -> bool:
         """Whether the run is complete or has written results; without a journal, it may have."""
-        if self.complete is not None or JOURNAL not in self.known:
+        if self.complete is not None or names.JOURNAL not in self.known:
             return True
         # A run whose model fails writes the layers that ran before, for the image that failed.
-        paths = [name.split("/") for name in self.known - {REQUEST, JOURNAL, LAYERS}]
-        images = {path[1] for path in paths if path[0] in FOLDERS_BY_IMAGE}
-        has_others = any(path[0] not in FOLDERS_BY_IMAGE | {SEEN} for path in paths)
-        return has_others or len(images) > (LAYERS in self.known)
+        rest = self.known - {names.REQUEST, names.JOURNAL, names.LAYERS}
+        paths = [name.split("/") for name in rest]
+        images = {path[1] for path in paths if path[0] in names.FOLDERS_BY_IMAGE}
+        has_others = any(path[0] not in names.FOLDERS_BY_IMAGE | {names.SEEN} for path in paths)
+        return has_others or len(images) > (names.LAYERS in self.known)
 
 
 def find_run(folder: Folder) -> HeldRun | None:
-    request, manifest = folder.read(REQUEST), folder.read(MANIFEST)
+    request, manifest = folder.read(names.REQUEST), folder.read(names.MANIFEST)
     listing = _decode(manifest, FileList)
     is_ours = False
     if request:
         is_ours = _decode(request, Request) is not None
     elif listing is not None:
-        is_ours = request is None and folder.find(REQUEST) is None
+        is_ours = request is None and folder.find(names.REQUEST) is None
     elif request is None and _has_begun(folder):
-        return HeldRun(frozenset({REQUEST}), UNJOURNALED | {REQUEST}, None)
+        return HeldRun(frozenset({names.REQUEST}), names.UNJOURNALED | {names.REQUEST}, None)
     if not is_ours:
         return None
-    journal = frozenset(filter(is_run_file, read_journals(folder)))
-    listed = () if listing is None else (MANIFEST, *filter(is_run_file, listing.files))
-    return HeldRun(journal.union({REQUEST}, listed), journal | UNJOURNALED, listing)
+    journal = frozenset(filter(names.is_run_file, read_journals(folder)))
+    listed = () if listing is None else (names.MANIFEST, *filter(names.is_run_file, listing.files))
+    return HeldRun(journal.union({names.REQUEST}, listed), journal | names.UNJOURNALED, listing)
 
 
 def _has_begun(folder: Folder) -> bool:
     """Return whether a run was killed while it wrote its first file, ``run.json``."""
-    begun = folder.list_partial([REQUEST])
-    is_locked = bool(begun) and folder.is_file(LOCK)
+    begun = folder.list_partial([names.REQUEST])
+    is_locked = bool(begun) and folder.is_file(names.LOCK)
     return is_locked and begun == {name for name, _ in folder.entries()}
 
 
@@ -92,7 +83,7 @@ def refuse_in_run(file: Path, out: Location | None = None) -> None:
     # ``out`` counts as a run folder, even if no run has written there yet.
     full = real_path(file)
     for folder in full.parents[:3]:
-        is_runs = is_run_file(full.relative_to(folder).as_posix())
+        is_runs = names.is_run_file(full.relative_to(folder).as_posix())
         if is_runs and (is_run(folder) or (isinstance(out, Path) and folder == real_path(out))):
             what = f"{str(file)!r} is a file of the run in {str(folder)!r}"
             raise OutputError(what, "name a file outside run folders")
@@ -109,7 +100,7 @@ def list_damage(sizes: Mapping[str, int], measure: Callable[[str], int | None]) 
     # ``measure`` returns the present size of a file in bytes, or None if the file is missing.
     found = {}
     for name, size in sizes.items():
-        there = measure(name) if is_run_file(name) else None
+        there = measure(name) if names.is_run_file(name) else None
         if there is None:
             found[name] = f"{name} is missing"
         elif there != size:

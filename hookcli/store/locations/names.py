@@ -31,9 +31,7 @@ INDEX = f"{TENSORS}/index.json"
 JOURNAL = f"{PARTS}/written.jsonl"
 TOP = f"{PARTS}/top.json"
 
-FOLDERS_BY_IMAGE = frozenset(
-    {GRIDS, MAPS, HEAT, CAM, ATTENTION, SALIENCY}
-)  # may have one per image
+FOLDERS_BY_IMAGE = frozenset({GRIDS, MAPS, HEAT, CAM, ATTENTION, SALIENCY})  # a folder per image
 _OF_PICTURES = frozenset({SEEN, SHEETS, SALIENCY})  # these folders hold a picture per image
 FOLDERS = FOLDERS_BY_IMAGE | _OF_PICTURES | {PARTS, RECORDS, TENSORS, THUMBNAILS}
 

@@ -69,14 +69,10 @@ class RemoteFolder(Folder):
             self._listed |= {name: len(data) for name, data in files.items()}
 
     def find(self, name: str) -> Entry | None:
-        files = self._list()
-        if name in files:
+        if name in (files := self._list()):
             return Entry(files[name], is_file=True)
         is_folder = any(file.startswith(f"{name}/") for file in files)
         return Entry(0, is_folder=True) if is_folder else None
-
-    def is_file(self, name: str) -> bool:
-        return name in self._list()
 
     def measure(self, names: Iterable[str]) -> dict[str, int | None]:
         self._listed = None
@@ -120,7 +116,6 @@ def _explain(verb: str, location: Url) -> Iterator[None]:
         yield
     except OSError as error:
         is_away = isinstance(error, storage.StorageError)
-        raise OutputError(
-            f"cannot {verb} {str(location)!r}: {error.strerror or error}",
-            storage.TRY_AGAIN if is_away else f"name a folder that you may {verb}",
-        ) from error
+        hint = storage.TRY_AGAIN if is_away else f"name a folder that you may {verb}"
+        what = f"cannot {verb} {str(location)!r}: {error.strerror or error}"
+        raise OutputError(what, hint) from error
