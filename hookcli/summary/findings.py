@@ -72,13 +72,10 @@ def _first_part(evidence: Evidence, call_ids: Iterable[str]) -> str:
 
 
 def _find_unsteady(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    calls = evidence.unsteady
-    if len(calls) > limits["not-deterministic"]:
+    if len(calls := evidence.unsteady) > limits["not-deterministic"]:
         more = and_more(len(calls) - 1, " (and {} more call{s})")
-        sentence = (
-            f"{calls[0]} gave another result when the first image ran again{more}: "
-            "dropout active in eval mode? random numbers? state?"
-        )
+        why = "dropout active in eval mode? random numbers? state?"
+        sentence = f"{calls[0]} gave another result when the first image ran again{more}: {why}"
         yield Finding("not-deterministic", calls[0], float(len(calls)), sentence=sentence)
 
 
@@ -140,10 +137,8 @@ def _find_chance(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
         if len(cams) > limits["chance"]:
             first, images = cams[0], tuple(dict.fromkeys(cam.image for cam in cams))
             of = "" if first.score is None else f" for {first.score.label}"
-            sentence = (
-                f"the {first.method} of {call_id}{of} is no better than chance: random maps find "
-                "about as fast what the score depends on"
-            )
+            why = "random maps find about as fast what the score depends on"
+            sentence = f"the {first.method} of {call_id}{of} is no better than chance: {why}"
             yield Finding("chance", call_id, float(len(cams)), sentence=sentence, images=images)
 
 
@@ -173,10 +168,8 @@ def _find_overwritten(evidence: Evidence, limits: Mapping[str, float]) -> Iterat
     if len(written) > limits["overwritten"]:
         first = written[0]
         more = and_more(len(written) - 1, ", as with {} more layer{s}")
-        sentence = (
-            f"the output of {first} is overwritten in place {evidence.written[first]}{more}; "
-            "the figures are those of the original output"
-        )
+        how = f"overwritten in place {evidence.written[first]}{more}"
+        sentence = f"the output of {first} is {how}; the figures are those of the original output"
         yield Finding("overwritten", first, float(len(written)), sentence=sentence)
 
 
@@ -201,10 +194,8 @@ def _find_skipped(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[F
 
 def _find_untrained(evidence: Evidence, _limits: Mapping[str, float]) -> Iterator[Finding]:
     if evidence.model is not None and not evidence.model.trained:
-        sentence = (
-            f"the weights are not trained ({evidence.model.weights}): "
-            "figures say nothing about the model"
-        )
+        weights = evidence.model.weights
+        sentence = f"the weights are not trained ({weights}): figures say nothing about the model"
         yield Finding("untrained", "", None, sentence=sentence)
 
 
@@ -228,8 +219,7 @@ def _find_small_images(evidence: Evidence, limits: Mapping[str, float]) -> Itera
 
 
 def _find_narrow(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
-    narrow = {k: v for k, v in evidence.intensities.items() if v.share < limits["narrow"]}
-    if narrow:
+    if narrow := {k: v for k, v in evidence.intensities.items() if v.share < limits["narrow"]}:
         key = min(narrow, key=lambda key: narrow[key].share)
         one, every = narrow[key], join_intensities([*narrow.values()])
         low, high = (every.smallest, every.largest) if every else (0, 0)
@@ -244,8 +234,7 @@ def _find_narrow(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Fi
 
 def _find_nan_pixels(evidence: Evidence, limits: Mapping[str, float]) -> Iterator[Finding]:
     counts = {key: each.nan_count for key, each in evidence.intensities.items()}
-    counts = {key: number for key, number in counts.items() if number > limits["nan"]}
-    if counts:
+    if counts := {key: number for key, number in counts.items() if number > limits["nan"]}:
         key = max(counts, key=counts.__getitem__)
         more = and_more(len(counts) - 1, " (and {} more image{s})")
         name = repr(evidence.files.get(key, key))
