@@ -19,7 +19,7 @@ from hookcli.render.draw.canvas import (
     to_png,
     write_text,
 )
-from hookcli.render.draw.heatmap import choose_colours, draw_bar, lay_over
+from hookcli.render.draw.heatmap import SEEN_NOTE, choose_colours, draw_bar, lay_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _GAP, _CAPTION, _BAR = 10, 16, 8  # pixels
 _LARGER = 168 / 64  # how much larger a map over a picture is than a channel's tile
-_SEEN_NOTE, _BAR_NOTE = "as the network saw it", "0 to its largest value"
+_BAR_NOTE = "0 to its largest value"
 _MARK, _MARK_EDGE = (0, 229, 255), (10, 10, 14)
 
 
@@ -49,13 +49,12 @@ def draw_heads(
     shown = picture.resize(size, Image.Resampling.LANCZOS)
     columns = _columns(len(maps))
     notes = [_scale_note(values) for values in maps]
-    texts = (_SEEN_NOTE, _BAR_NOTE, *labels, *notes)
+    texts = (SEEN_NOTE, _BAR_NOTE, *labels, *notes)
     widest = max([width, *(measure_text(text, NOTE_SIZE) for text in texts)])
     step_x, step_y = widest + _GAP, height + 2 * _CAPTION + _GAP
     top = heading_height(heading) + _CAPTION
-    rows = -(-len(maps) // columns)
-    canvas = new_canvas(heading, (columns + 1) * step_x - _GAP, rows * step_y)
-    write_text(canvas, _SEEN_NOTE, (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=widest)
+    canvas = new_canvas(heading, (columns + 1) * step_x - _GAP, -(-len(maps) // columns) * step_y)
+    write_text(canvas, SEEN_NOTE, (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=widest)
     below = top + height + 6
     write_text(canvas, _BAR_NOTE, (MARGIN, below + _BAR), size=NOTE_SIZE, width=widest)
     canvas.photos.append((_add_frame(shown, mark), (MARGIN, top)))
@@ -87,8 +86,7 @@ def _columns(count: int) -> int:
 
 
 def _scale_note(values: NDArray[np.float32]) -> str:
-    broken = int((~np.isfinite(values)).sum())
-    if broken:
+    if broken := int((~np.isfinite(values)).sum()):
         return f"not drawn: {broken} not finite"
     return f"largest {values.max(initial=0):.3g}"
 

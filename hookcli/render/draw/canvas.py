@@ -152,10 +152,8 @@ def _matplotlib_colours(name: str, levels: int) -> NDArray[np.float64]:
     from matplotlib import colormaps  # takes 0.2 s: imported only when needed
 
     if name not in colormaps:
-        raise RequestError(
-            f"there is no colour map {name!r}",
-            "ember, or any of matplotlib's: viridis, gray, coolwarm",
-        )
+        what = f"there is no colour map {name!r}"
+        raise RequestError(what, "ember, or any of matplotlib's: viridis, gray, coolwarm")
     colours: NDArray[np.float64] = colormaps[name](np.linspace(0, 1, levels))[:, :3] * 255
     return colours
 

@@ -143,15 +143,11 @@ def _take_maps(maps: tuple[Floats, ...], scores: Floats, notes: list[str]) -> Co
     factor = max(1, -(-max(difference.shape[1:]) // TILE))
     rows, columns = (np.arange(0, length, factor) for length in difference.shape[1:])
     if factor > 1:
-        notes.append(
-            f"maps of {difference.shape[1]}x{difference.shape[2]}: a pixel is the mean of "
-            f"{factor}x{factor} values, and in B - A the largest of them"
-        )
+        maps_of = f"maps of {difference.shape[1]}x{difference.shape[2]}: a pixel is the mean of"
+        notes.append(f"{maps_of} {factor}x{factor} values, and in B - A the largest of them")
     flat = difference.reshape(len(channels), -1)
-    drawn = tuple(
-        reduce(reduce(each, rows, 1), columns, 2)
-        for each, reduce in ((one, _means), (two, _means), (difference, _extremes))
-    )
+    ways = ((one, _means), (two, _means), (difference, _extremes))
+    drawn = tuple(reduce(reduce(each, rows, 1), columns, 2) for each, reduce in ways)
     return _describe(drawn, both, flat, channels, notes)
 
 
@@ -188,21 +184,17 @@ def _describe(
 ) -> ComparedMaps:
     low, high, broken = *_finite_range(both), (~np.isfinite(flat)).sum(1)
     a, b, difference = drawn
-    largest = _largest(flat)
-    return ComparedMaps(a, b, difference, low, high, largest, broken, channels, tuple(notes))
+    return ComparedMaps(a, b, difference, low, high, _largest(flat), broken, channels, tuple(notes))
 
 
 def _bars_note(count: int, total: int, run: int) -> str:
     if run == 1:
         return "no spatial form: one bar per value"
+    mean = "no spatial form: a bar is the mean of"
     if run * count == total:
-        return (
-            "no spatial form: a bar is the mean of a channel, and in B - A its largest difference"
-        )
-    return (
-        f"no spatial form: a bar is the mean of {run:,} of {total:,} values in order, "
-        "and in B - A the largest difference of them"
-    )
+        return f"{mean} a channel, and in B - A its largest difference"
+    most = "and in B - A the largest difference of them"
+    return f"{mean} {run:,} of {total:,} values in order, {most}"
 
 
 def _as_maps(values: Floats, layout: Layout) -> Floats:
@@ -308,10 +300,8 @@ def _draw_maps(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     heading = [*heading, *(_SIGNED_NOTES if signed else _MAPS_NOTES)]
     canvas = new_canvas(heading, min(_COLUMNS, len(labels)) * step_x - _BETWEEN, rows * step_y)
     top = heading_height(heading)
-    maps = [
-        levels.repeat(factor * high, 1).repeat(factor, 2)
-        for levels in _to_levels(compared, signed=signed)
-    ]
+    drawn = _to_levels(compared, signed=signed)
+    maps = [levels.repeat(factor * high, 1).repeat(factor, 2) for levels in drawn]
     for index, label in enumerate(labels):
         x, y = MARGIN + index % _COLUMNS * step_x, top + index // _COLUMNS * step_y
         write_text(canvas, label, (x, y), size=NOTE_SIZE, width=widest)
@@ -328,13 +318,12 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
     heading = [*heading, *_BARS_NOTES]
     step = _BAND + _LABEL + 10
     canvas = new_canvas(heading, compared.a.shape[2] * thick, 3 * step)
+    width = canvas.size[0] - 2 * MARGIN
     labels, scales = list_labels(compared), (both, both, (-largest, largest))
     values = (compared.a[0], compared.b[0], compared.difference[0])
     for index, levels in enumerate(_to_levels(compared, signed=signed)):
         y = heading_height(heading) + index * step
-        write_text(
-            canvas, labels[index], (MARGIN, y), size=NOTE_SIZE, width=canvas.size[0] - 2 * MARGIN
-        )
+        write_text(canvas, labels[index], (MARGIN, y), size=NOTE_SIZE, width=width)
         low, high = scales[index]
         bars = fill_bars(values[index][0], levels[0, 0], low, (high - low) or 1.0, _BAND)
         band = bars.repeat(thick, 1)
@@ -343,9 +332,8 @@ def _draw_bars(compared: ComparedMaps, heading: Sequence[str], *, signed: bool) 
 
 
 def _to_levels(compared: ComparedMaps, *, signed: bool) -> tuple[Pixels, Pixels, Pixels]:
-    low, high, largest = (
-        each[:, None, None] for each in (compared.low, compared.high, compared.largest)
-    )
+    ends = (compared.low, compared.high, compared.largest)
+    low, high, largest = (each[:, None, None] for each in ends)
     largest_of_both = np.maximum(-low, high)
     if signed:
         one, two = (_around_zero(each, largest_of_both) for each in (compared.a, compared.b))

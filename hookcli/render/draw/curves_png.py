@@ -40,8 +40,7 @@ def draw_curves(
     names = [short_name(name, _LONGEST) for name in layers]
     wide = max(_NARROWEST, min(_WIDEST, _STEP * len(names)))
     below = figures.measure_names(names, wide)
-    above = 26 + 18 * len(heading) + _LEGEND
-    height = above + _HEIGHT + below
+    height = 26 + 18 * len(heading) + _LEGEND + _HEIGHT + below
     figure = figures.start_figure(_LEFT + wide + _RIGHT, height, heading, theme)
     axes = figures.add_axes(figure, _LEFT, below, wide, _HEIGHT)
     xs = np.arange(len(names))
@@ -51,9 +50,8 @@ def draw_curves(
         axes.plot(xs, values, color=color, label=curve.name, **style)  # type: ignore[arg-type]
         if len(curve.spread):
             spread = np.array(curve.spread, np.float64)
-            axes.fill_between(
-                xs, values - spread, values + spread, color=color, alpha=0.18, linewidth=0
-            )
+            edges = values - spread, values + spread
+            axes.fill_between(xs, *edges, color=color, alpha=0.18, linewidth=0)
     dashes = ("--", ":", "-.")
     for number, (name, value) in enumerate(levels):
         color = colors.series[(len(curves) + number) % len(colors.series)]

@@ -135,9 +135,8 @@ def draw_flow_svg(rows: Sequence[LayerRow], anchors: dict[str, str]) -> str:
     calls = [(each.call_id, _title(each), anchors.get(each.call_id)) for each in layers]
     line = '<line x1="-9" x2="9" y1="0" y2="0" class="line"/><circle r="2" class="output"/>'
     entries = [(line, "of outputs"), ('<circle r="2.5" class="param"/>', "of parameters")]
-    for mark, text in MARKS.items():
-        if any(layer.mark == mark for layer in layers):
-            entries.append((_mark(mark, 0, 0), text))
+    marks = {layer.mark for layer in layers}
+    entries += [(_mark(mark, 0, 0), text) for mark, text in MARKS.items() if mark in marks]
     drawn = chart.draw("Gradients over depth", "depth flow", base, calls)
     return svg.legend("depth flow", entries) + drawn
 

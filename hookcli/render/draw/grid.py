@@ -53,9 +53,7 @@ def draw_grid(
         y, x = top + index // columns * step_y, MARGIN + index % columns * step_x
         write_text(canvas, label, (x, y - LABEL_ROW), size=LABEL_SIZE, width=step_x)
         canvas.pixels[y : y + height, x : x + width] = cell
-    return canvas, TileBoxes(
-        MARGIN, top, width, height, step_x=step_x, step_y=step_y, columns=columns
-    )
+    return canvas, TileBoxes(MARGIN, top, width, height, step_x, step_y, columns)
 
 
 def draw_maps(levels: Pixels, columns: int) -> Pixels:
@@ -97,9 +95,8 @@ def draw_sheet(
 ) -> tuple[Canvas, list[TileBoxes]]:
     # If a single column would be too tall, the rows continue in further columns.
     cells = [_enlarge(tiles, tile_size) for _, tiles, _ in rows]
-    blocks = [
-        _sheet_row(name, each, labels) for (name, _, labels), each in zip(rows, cells, strict=True)
-    ]
+    pairs = zip(rows, cells, strict=True)
+    blocks = [_sheet_row(name, each, labels) for (name, _, labels), each in pairs]
     columns = _stack(blocks, _column_height(blocks))
     widths = [max(block.size[0] for block in column) + _GAP * 4 for column in columns]
     tallest = max((sum(block.size[1] for block in column) for column in columns), default=0)
@@ -112,9 +109,8 @@ def draw_sheet(
         for block in column:
             canvas.add(block, x, y)
             count, high, wide = next(shapes)
-            steps = {"step_x": wide + _GAP, "step_y": high + _GAP}
-            top, columns_of_tiles = y + 2 * LABEL_ROW, max(1, count)
-            boxes.append(TileBoxes(x, top, wide, high, **steps, columns=columns_of_tiles))
+            top, steps = y + 2 * LABEL_ROW, (wide + _GAP, high + _GAP)
+            boxes.append(TileBoxes(x, top, wide, high, *steps, columns=max(1, count)))
             y += block.size[1]
         x += width
     return canvas, boxes
@@ -162,9 +158,8 @@ def _sheet_row(name: str, cells: Pixels, labels: Sequence[str]) -> Canvas:
 def draw_strip(values: NDArray[np.float32], height: int, *, signed: bool = False) -> Pixels:
     step = max(1, -(-len(values) // _STRIP))
     starts = np.arange(0, len(values), step)
-    shown = (
-        np.add.reduceat(values, starts) / np.diff([*starts, len(values)]) if step > 1 else values
-    )
+    lengths = np.diff([*starts, len(values)])
+    shown = np.add.reduceat(values, starts) / lengths if step > 1 else values
     finite = np.isfinite(shown)
     low, high = shown[finite].min(initial=0), shown[finite].max(initial=0)
     if signed:

@@ -110,13 +110,10 @@ class GridWriter:
             low, high = content.range.tolist()
             error = (high - low) * _ERROR
             shared = (_shorten(low, error), _shorten(high, error))
-        return ChannelMaps(
-            file, size, content.shown, columns=boxes.columns, signed=self.style.signed, range=shared
-        )
+        return ChannelMaps(file, size, content.shown, boxes.columns, self.style.signed, shared)
 
     def _write_sheet(self, file: str, image_key: str, rows: Sequence[Picture]) -> list[Grid]:
-        title = self.title_of(image_key)
-        canvas, boxes = _render_sheet(title, rows, self.style)
+        canvas, boxes = _render_sheet(self.title_of(image_key), rows, self.style)
         self._write(file, canvas, self._palette)
         pairs = zip(rows, boxes, strict=True)
         return [_describe_grid(picture, file, canvas, box) for picture, box in pairs]
@@ -130,19 +127,11 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes
     low, high, mean, spread = content.figures[:, :shown].tolist()
     errors = [(b - a) * _ERROR for a, b in zip(low, high, strict=True)]
     scores = [] if content.scores is None else content.scores[:shown].tolist()
-    return Grid(
-        picture.image,
-        picture.call.id,
-        file,
-        size=canvas.size,
-        places=boxes,
-        channels=tuple(content.channels[:shown].tolist()),
-        low=tuple(map(_shorten, low, errors)),
-        high=tuple(map(_shorten, high, errors)),
-        mean=tuple(map(_shorten, mean)),
-        spread=tuple(map(_shorten, spread)),
-        score=tuple(map(_shorten, scores)),
-    )
+    channels = tuple(content.channels[:shown].tolist())
+    facts = (picture.image, picture.call.id, file, canvas.size, boxes, channels)
+    lows, highs = (tuple(map(_shorten, each, errors)) for each in (low, high))
+    means, spreads, ranks = (tuple(map(_shorten, each)) for each in (mean, spread, scores))
+    return Grid(*facts, lows, highs, means, spreads, score=ranks)
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:
@@ -150,9 +139,8 @@ def _shorten(value: float, error: float = math.inf) -> float | None:
     if not math.isfinite(value):
         return None
     short = (float(f"{value:.{digits}g}") for digits in range(4, _MOST_DIGITS))
-    return next(
-        (each for each in short if abs(each - value) <= error), float(f"{value:.{_MOST_DIGITS}g}")
-    )
+    near = (each for each in short if abs(each - value) <= error)
+    return next(near, float(f"{value:.{_MOST_DIGITS}g}"))
 
 
 def _render_sheet(
@@ -177,8 +165,7 @@ def _render_sheet(
 
 
 def frame_note(layout: Layout, shape: Sequence[int]) -> str:
-    axis = layout.frame_axis
-    if axis is None:
+    if (axis := layout.frame_axis) is None:
         return ""
     frames = shape[axis]
     return f"   the middle frame, {frames // 2 + 1} of {frames}"

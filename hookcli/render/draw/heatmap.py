@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from hookcli.records.images import Box
 
+SEEN_NOTE = "as the network saw it"
 _SMALLEST = 224  # pixels; smaller pictures are enlarged by an integer factor
 _GAP, _CAPTION, _BAR = 12, 16, 8
 _DIM = 0.55  # brightness of the picture below a map
@@ -60,11 +61,9 @@ def draw_heat(
     bottom, as shares of the input) is drawn on both.
     """
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
-    trouble = find_trouble(values)
-    if trouble:
-        return _draw(
-            picture, None, [*heading, f"map of {shape_text(values.shape)}; not drawn: {trouble}"]
-        )
+    if trouble := find_trouble(values):
+        note = f"map of {shape_text(values.shape)}; not drawn: {trouble}"
+        return _draw(picture, None, [*heading, note])
     largest = float(values.max())
     note = f"map of {_size_note(values, picture)}; largest value {largest:.3g}"
     over = lay_over(picture, _resize(values / largest, picture))
@@ -100,8 +99,7 @@ def draw_saliency(seen: bytes, values: NDArray[np.float32], heading: Sequence[st
     """Draw the network's input (the image file ``seen``) beside a map of its saliency."""
     picture = Image.open(io.BytesIO(seen)).convert("RGB")
     note = f"largest |gradient| over the colours, {_size_note(values, picture)}"
-    trouble = find_trouble(values)
-    if trouble:
+    if trouble := find_trouble(values):
         return _draw(picture, None, [*heading, f"saliency; not drawn: {trouble}"])
     largest, clip = float(values.max()), float(np.percentile(values, _CLIP))
     end = clip or largest  # the percentile is 0 if fewer than 1 % of the pixels have a gradient
@@ -189,9 +187,7 @@ def _draw(picture: Image.Image, panel: _Panel | None, heading: Sequence[str]) ->
     below = top + height + 4
     columns = 2 if panel else 1
     canvas = new_canvas(heading, columns * (width + _GAP) - _GAP, 2 * _CAPTION + height + _BAR)
-    write_text(
-        canvas, "as the network saw it", (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=width
-    )
+    write_text(canvas, SEEN_NOTE, (MARGIN, top - _CAPTION), size=NOTE_SIZE, width=width)
     canvas.photos.append((picture.resize(size, Image.Resampling.NEAREST), (MARGIN, top)))
     if panel:
         write_text(canvas, panel.caption, (right, top - _CAPTION), size=NOTE_SIZE, width=width)

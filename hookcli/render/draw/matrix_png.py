@@ -58,9 +58,8 @@ def draw_matrix(
             axes.text(column, row, f"{value:.2f}", color=ink, fontsize=8, ha="center", va="center")
     axes.tick_params(pad=3)
     tall = min(rows * side, 160)
-    beside = figures.add_axes(
-        figure, left + columns * side + _GAP, below + rows * side - tall, _BAR, tall
-    )
+    x, y = left + columns * side + _GAP, below + rows * side - tall
+    beside = figures.add_axes(figure, x, y, _BAR, tall)
     bar = figure.colorbar(image, cax=beside)
     bar.ax.tick_params(labelsize=7, labelcolor=colors.dim, length=0)
     bar.outline.set_visible(False)

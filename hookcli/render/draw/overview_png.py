@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from hookcli.records.images import spread_evenly
 from hookcli.render.draw import figures, svg
 from hookcli.render.draw.depth_svg import SPREAD, list_depth_points
 from hookcli.render.draw.gradient_flow import MARKS, RATIO, list_flow_layers
@@ -56,7 +57,8 @@ def draw_overview(
     _show(figure.add_subplot(spaces[0, :2]), Image.open(io.BytesIO(read(image.seen))))
     _write_predictions(figure.add_subplot(spaces[0, 2:]), document, image)
     grids = [g for g in document.grids if g.image == image.key and g.places]
-    for row, grid in enumerate(_choose_evenly(grids, _LAYERS), 1):
+    chosen = spread_evenly(len(grids), min(len(grids), _LAYERS))
+    for row, grid in enumerate((grids[index] for index in chosen), 1):
         with Image.open(io.BytesIO(read(grid.file))) as picture:
             tiles = _cut_tiles(picture.convert("RGB"), grid)
         label = figure.add_subplot(spaces[row, :2])
@@ -111,12 +113,6 @@ def _plot_depth(axes: Axes, layers: Sequence[LayerRow]) -> None:
     names = [svg.short_name(point.call_id, _SHORT) for point in points]
     figures.name_layers(axes, names, _DEPTH, figures.DIM)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _choose_evenly(grids: Sequence[Grid], count: int) -> list[Grid]:
-    if len(grids) <= count:
-        return list(grids)
-    return [grids[round(i * (len(grids) - 1) / (count - 1))] for i in range(count)]
 
 
 def _cut_tiles(picture: Image.Image, grid: Grid) -> list[tuple[int, Image.Image]]:

@@ -65,17 +65,15 @@ def draw_place_maps(
     width = max(picture.width for picture, _ in panels)
     height = max(picture.height for picture, _ in panels)
     columns = min(_MOST_COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
     whole = columns * (width + _GAP) - _GAP
     heading = wrap_heading(heading, whole)
     step = height + _CAPTION + _GAP
-    canvas = new_canvas(heading, whole, rows * step)
+    canvas = new_canvas(heading, whole, -(-len(panels) // columns) * step)
     for index, (picture, caption) in enumerate(panels):
         x = MARGIN + index % columns * (width + _GAP)
         y = heading_height(heading) + index // columns * step
         canvas.photos.append((picture, (x, y)))
-        at = (x, y + picture.height + 2)
-        write_text(canvas, caption, at, size=NOTE_SIZE, width=width)
+        write_text(canvas, caption, (x, y + picture.height + 2), size=NOTE_SIZE, width=width)
     return to_png(canvas.to_image(load_palette(EMBER, theme)))
 
 
@@ -107,8 +105,7 @@ def _list_panels(
                 colours = _colour_heat(shown.values, shown.low)
                 caption += f", {shown.low:.2f} to 1"
             pixels = Image.fromarray(np.asarray(colours).reshape(*shown.grid, 3))
-            drawn = pixels.resize(photo.size, Image.Resampling.NEAREST)
-            yield _mark(drawn, shown.marks), caption
+            yield _mark(pixels.resize(photo.size, Image.Resampling.NEAREST), shown.marks), caption
 
 
 def _colour_heat(values: NDArray[np.float64], low: float) -> NDArray[np.uint8]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hookcli.render.draw.canvas import load_font, measure_text
 
@@ -24,6 +24,7 @@ _METADATA: dict[PictureFormat, dict[str, None]] = {
 }
 # To keep all spaces of a text, editors read the attribute and browsers the style.
 _TEXT, _SPACED_TEXT = b'<text style="', b'<text xml:space="preserve" style="white-space: pre; '
+_SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "hookcli", "pdf.fonttype": 42}
 _one_at_a_time = Lock()  # matplotlib's settings are global to the process
 
 
@@ -39,15 +40,9 @@ def to_vector(canvas: Canvas, palette: list[int], form: PictureFormat) -> bytes:
     ink = "#" + bytes(palette[-3:]).hex()
     for text in canvas.texts:
         ascent, _ = load_font(text.size).getmetrics()
-        written = figure.text(
-            text.x / width,
-            1 - (text.y + ascent) / height,
-            text.words,
-            fontsize=text.size,
-            fontfamily=_FONT,
-            color=ink,
-            parse_math=False,
-        )
+        style = {"fontsize": text.size, "fontfamily": _FONT, "color": ink}
+        x, y = text.x / width, 1 - (text.y + ascent) / height
+        written = figure.text(x, y, text.words, style, parse_math=False)
         if measure_text(text.words, text.size) > text.width:
             top = height - text.y
             ends = [[text.x, top - 2 * text.size], [text.x + text.width, top + text.size]]
@@ -60,10 +55,7 @@ def encode(figure: Figure, form: PictureFormat) -> bytes:
     from matplotlib import rc_context
 
     stream = io.BytesIO()
-    with (
-        _one_at_a_time,
-        rc_context({"svg.fonttype": "none", "svg.hashsalt": "hookcli", "pdf.fonttype": 42}),
-    ):
+    with _one_at_a_time, rc_context(_SETTINGS):
         figure.savefig(stream, format=form, metadata=_METADATA[form])
     data = stream.getvalue()
     return data.replace(_TEXT, _SPACED_TEXT) if form == "svg" else data

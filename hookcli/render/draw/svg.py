@@ -77,9 +77,8 @@ class Chart:
         for x, name in list(zip(self.xs, names, strict=True))[::every]:
             at = f"{x:.1f} {base + 16}" if upright else f"{x + 4:.1f} {base + 8}"
             turn, kind = ("", "name") if upright else (" rotate(-90)", "tick")
-            self.parts.append(
-                f'<text transform="translate({at}){turn}" class="{kind}">{escape(name)}</text>'
-            )
+            place = f"translate({at}){turn}"
+            self.parts.append(f'<text transform="{place}" class="{kind}">{escape(name)}</text>')
         return 24 if upright else math.ceil(16 + _LETTER * longest)
 
 
@@ -113,8 +112,7 @@ def _column(x: float, step: float, height: int, title: str, anchor: str | None) 
 
 
 def find_decades(values: Iterable[float]) -> tuple[int, int]:
-    logs = [math.log10(value) for value in values]
-    if not logs:
+    if not (logs := [math.log10(value) for value in values]):
         return -1, 1
     return math.ceil(min(logs)) - 1, math.floor(max(logs)) + 1
 

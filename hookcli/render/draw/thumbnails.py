@@ -23,8 +23,7 @@ def shrink(seen: bytes) -> bytes:
 
 
 def draw_thumbnails(thumbnails: Sequence[bytes]) -> bytes:
-    rows = -(-len(thumbnails) // COLUMNS)
-    sheet = Image.new("RGB", (COLUMNS * SIDE, rows * SIDE))
+    sheet = Image.new("RGB", (COLUMNS * SIDE, -(-len(thumbnails) // COLUMNS) * SIDE))
     for index, thumbnail in enumerate(thumbnails):
         square = Image.frombytes("RGB", (SIDE, SIDE), thumbnail)
         sheet.paste(square, (index % COLUMNS * SIDE, index // COLUMNS * SIDE))

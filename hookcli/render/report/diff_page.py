@@ -128,11 +128,9 @@ def _draw_axis(chart: svg.Chart, rows: Sequence[DiffRow]) -> Callable[[float], f
     chart.decades(low, high, lambda exponent: at(10.0**exponent))
     for x, tolerance in zip(chart.xs, tolerances, strict=True):
         if tolerance:
-            y = at(tolerance)
-            chart.parts.append(
-                f'<line x1="{x - chart.step / 2:.1f}" x2="{x + chart.step / 2:.1f}" '
-                f'y1="{y:.1f}" y2="{y:.1f}" class="allowed"/>'
-            )
+            y, half = at(tolerance), chart.step / 2
+            ends = f'x1="{x - half:.1f}" x2="{x + half:.1f}" y1="{y:.1f}" y2="{y:.1f}"'
+            chart.parts.append(f'<line {ends} class="allowed"/>')
     return at
 
 

@@ -80,11 +80,8 @@ def explain_layout(layout: str) -> str:
 
 def explain_flat(layers: Iterable[LayerRow], grids: Iterable[Grid]) -> dict[str, str]:
     layouts = {row.call_id: row.layout for row in layers}
-    return {
-        grid.call_id: explain_layout(layouts.get(grid.call_id, ""))
-        for grid in grids
-        if not grid.places
-    }
+    flat = [grid.call_id for grid in grids if not grid.places]
+    return {call_id: explain_layout(layouts.get(call_id, "")) for call_id in flat}
 
 
 def attention_for_script(

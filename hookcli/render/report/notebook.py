@@ -72,10 +72,8 @@ def describe_run(weights: str, findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _row(cells: Sequence[str], styles: Sequence[str], tag: str) -> str:
-    shown = (
-        f'<{tag} style="{style}">{_text(cell)}</{tag}>'
-        for cell, style in zip(cells, styles, strict=True)
-    )
+    pairs = zip(cells, styles, strict=True)
+    shown = (f'<{tag} style="{style}">{_text(cell)}</{tag}>' for cell, style in pairs)
     return f"<tr>{''.join(shown)}</tr>"
 
 

@@ -171,8 +171,7 @@ def _draw_by_depth(layers: Sequence[LayerRow], anchors: dict[str, str], *, backw
     if not backwards:
         points = depth_svg.list_depth_points(layers)
         return depth_svg.draw_depth(layers, anchors) if len(points) > 1 else ""
-    flow = list_flow_layers(layers)
-    if len(flow) < 2:
+    if len(flow := list_flow_layers(layers)) < 2:
         return ""
     if not any(layer.norm or layer.params for layer in flow):
         return "<p>No gradient is finite and larger than zero; the table says why.</p>"
