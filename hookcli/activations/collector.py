@@ -112,9 +112,14 @@ class Collector:
             for call_id, tensor in on_host
             for index, key in enumerate(self.keys)
         )
-        heats = tuple(replace(heat, values=heat.values.cpu()) for heat in self.heats)
-        alone = self.has_other_leading_axis
-        return BatchResult(records, pictures, keys=self.keys, alone=alone, kept=kept, heats=heats)
+        return BatchResult(
+            records,
+            pictures,
+            keys=self.keys,
+            alone=self.has_other_leading_axis,
+            kept=kept,
+            heats=tuple(replace(heat, values=heat.values.cpu()) for heat in self.heats),
+        )
 
     def _divide(
         self, call: Call, tensor: Tensor
@@ -137,12 +142,18 @@ class Collector:
     ) -> None:
         plain = None if self.unedited is None else self.unedited.get(call.id)
         with_sample = self.sample and rows.numel() and call.side != "param"
-        reduced = reduce_rows(rows, axis)
-        sample = take_sample(rows) if with_sample else None
-        change = None if plain is None else measure_change(rows, plain)
-        sketch = take_sketches(rows) if self.sketch else None
-        seen = Observation(call, layout, shape, rows.dtype, reduced, sample, change, sketch)
-        self.seen.append(seen)
+        self.seen.append(
+            Observation(
+                call,
+                layout,
+                shape,
+                dtype=rows.dtype,
+                reduced=reduce_rows(rows, axis),
+                sample=take_sample(rows) if with_sample else None,
+                change=None if plain is None else measure_change(rows, plain),
+                sketch=take_sketches(rows) if self.sketch else None,
+            )
+        )
 
     def _draw(self, call: Call, tensor: Tensor, layout: Layout, shape: tuple[int, ...]) -> None:
         if self.activations is not None:

@@ -86,7 +86,14 @@ def _read_record(seen: Observation, image: str, row: int, rows: Sequence[_Figure
     if seen.sample is not None and stats.min is not None and stats.max is not None:
         histogram = _count_bins(seen.sample[row], stats.min, stats.max)
     return LayerRecord(
-        image, seen.call, seen.layout, stats, channels, histogram, change, sketch=sketch
+        image,
+        seen.call,
+        seen.layout,
+        stats=stats,
+        channels=channels,
+        histogram=histogram,
+        change=change,
+        sketch=sketch,
     )
 
 

@@ -52,9 +52,16 @@ class PreparedImage:
 
     def record(self, predictions: tuple[Prediction, ...]) -> ImageResult:
         assert self.pixels is not None  # noqa: S101  a skipped image has no forward pass
-        shape, sha256 = (1, *self.pixels.shape), self.state.sha256
-        facts = (self.key, self.file, *self.size, sha256, predictions, shape, self.note)
-        return ImageResult(*facts, intensities=self.intensities)
+        return ImageResult(
+            self.key,
+            self.file,
+            *self.size,
+            sha256=self.state.sha256,
+            predictions=predictions,
+            pixels_shape=(1, *self.pixels.shape),
+            note=self.note,
+            intensities=self.intensities,
+        )
 
 
 def _prepare_pixels(fitter: Fitter, content: ImageContent) -> Tensor:

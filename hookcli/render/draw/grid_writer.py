@@ -128,10 +128,19 @@ def _describe_grid(picture: Picture, file: str, canvas: Canvas, boxes: TileBoxes
     errors = [(b - a) * _ERROR for a, b in zip(low, high, strict=True)]
     scores = [] if content.scores is None else content.scores[:shown].tolist()
     channels = tuple(content.channels[:shown].tolist())
-    facts = (picture.image, picture.call.id, file, canvas.size, boxes, channels)
-    lows, highs = (tuple(map(_shorten, each, errors)) for each in (low, high))
-    means, spreads, ranks = (tuple(map(_shorten, each)) for each in (mean, spread, scores))
-    return Grid(*facts, lows, highs, means, spreads, score=ranks)
+    return Grid(
+        picture.image,
+        picture.call.id,
+        file,
+        size=canvas.size,
+        places=boxes,
+        channels=channels,
+        low=tuple(map(_shorten, low, errors)),
+        high=tuple(map(_shorten, high, errors)),
+        mean=tuple(map(_shorten, mean)),
+        spread=tuple(map(_shorten, spread)),
+        score=tuple(map(_shorten, scores)),
+    )
 
 
 def _shorten(value: float, error: float = math.inf) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,8 +47,10 @@ def draw_scatter(
         axes.scatter(part[:, 0], part[:, 1], size, color, linewidths=0, alpha=0.85)
     if legend:
         _write_legend(axes, [name for name, _ in drawn], colors)
-    xs, ys = coordinates[list(rings)].T
-    axes.scatter(xs, ys, 60, facecolors="none", edgecolors=colors.ink, linewidths=0.9)
+    ringed = coordinates[list(rings)]
+    axes.scatter(
+        ringed[:, 0], ringed[:, 1], 60, facecolors="none", edgecolors=colors.ink, linewidths=0.9
+    )
     axes.set_xlabel(names[0], fontsize=8, color=colors.dim)
     axes.set_ylabel(names[1], fontsize=8, color=colors.dim)
     axes.tick_params(labelsize=7, labelcolor=colors.dim)
@@ -57,10 +59,16 @@ def draw_scatter(
 
 
 def _write_legend(axes: Axes, names: Sequence[str], colors: Colors) -> None:
-    numbers = [str(number) for number in range(len(names))]
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
-    place |= {"fontsize": 8, "frameon": False, "labelcolor": colors.ink, "handletextpad": 0.2}
-    legend = axes.legend(axes.collections, numbers, **place)
+    legend = axes.legend(
+        axes.collections,
+        [str(number) for number in range(len(names))],
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1),
+        fontsize=8,
+        frameon=False,
+        labelcolor=colors.ink,
+        handletextpad=0.2,
+    )
     # matplotlib leaves out names that begin with "_", so hookcli puts them in afterwards
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set_parse_math(False)
