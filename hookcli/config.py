@@ -23,6 +23,7 @@ Rank: TypeAlias = Literal["std", "mean", "max", "index"]
 HeatOf: TypeAlias = Literal["mean", "max", "sum", "l2"]
 CamMethod: TypeAlias = Literal["gradcam", "gradcam++", "layercam", "eigencam", "hirescam"]
 RoundedTo: TypeAlias = Literal["float16", "bfloat16", "int8", "float8_e4m3"]
+LARGEST_ROUNDED = {"int8": 127.0, "float8_e4m3": 448.0}  # of the formats that need a scale
 Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 Mode: TypeAlias = Literal["eval", "train", "as-made"]
 OnError: TypeAlias = Literal["stop", "skip"]

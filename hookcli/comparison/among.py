@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class Neighbours:
     """Finds the images that share a forward pass with an image of side B.
 
-    These are the first other images of the command with pixels of the same shape, in turn. If there
-    are none, hookcli makes noise with the image's mean and twice its standard deviation, so that
-    the largest value of the batch is not the image's own.
+    These are those of the command's first N + 1 images that are others and have pixels of the same
+    shape, in turn. If there are none, hookcli makes noise with the image's mean and twice its
+    standard deviation, so that the largest value of the batch is not the image's own.
     """
 
     side: Side

@@ -11,7 +11,7 @@ from hookcli.comparison.side import to_array
 from hookcli.distance.answer import Answer
 from hookcli.distance.metrics import measure_arrays
 from hookcli.hooks.nested import map_tensors, named_tensors
-from hookcli.networks.tasks import find_form, find_probabilities
+from hookcli.networks.tasks import BoxTask, find_form, find_probabilities
 from hookcli.networks.torchvision_import import torchvision
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ def compare_answers(model: ModelDescription, a: object, b: object) -> Answer | N
         b = map_tensors(a, lambda _key, _tensor: next(left))
     read = model.read(a)
     compare = _COMPARED.get(read[0][0].measure) if read and read[0] else None
-    if read == [()]:  # only boxes can be absent
-        compare = _compare_boxes
+    if read == [()]:
+        with model.guard():
+            form = find_form(model.pick(a), model.task)
+        compare = _compare_boxes if form is not None and isinstance(form[0], BoxTask) else None
     if compare is not None:
         with model.guard():
             form = find_form(model.pick(a), model.task)

@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 
 _WEIGHT = re.compile(r"weight|\w+_proj_weight")  # the names that torch gives to weights
 _NO_WEIGHT = "it has no weight of two or more axes"
-# Functions of torch that multiply by a weight
+# Functions of torch that read a tensor and return none
+_READING = {"__setitem__", "__array__", "__dlpack__", "item", "numpy", "tolist"}
+# Functions that multiply by a weight, and those of them of which it is a parameter
 _PRODUCT = re.compile(
     r"(bi)?linear|\w*conv\w*|_*r?matmul_*|\w*mm|mv|einsum|tensordot|embedding"
     r"|(lstm|gru|rnn)\w*"
 )
+_LAYER = re.compile(r"(bi)?linear|\w*conv\w*|embedding|(lstm|gru|rnn)\w*")
 
 
 class _Reads(TorchFunctionMode):
@@ -48,6 +51,7 @@ class _Reads(TorchFunctionMode):
         self.multiplied = set[int]()  # the ``id`` of each parameter that a product takes
         self.computed = set[int]()  # of those, what reaches the product with other values
         self.channels = dict[int, tuple[int, ...]]()  # of those, the axes of output channels
+        self.last_product: tuple[Tensor | None, str] = None, ""  # the result, and the function
         # The parameters and buffers from which alone a tensor is computed, by the tensor's ``id``
         self._sources: dict[int, tuple[Tensor, tuple[Tensor, ...]]] = {
             id(each): (each, (each,)) for each in (*module.parameters(), *module.buffers())
@@ -57,50 +61,67 @@ class _Reads(TorchFunctionMode):
         self, function: Any, _types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
-        given = {id(each) for each in tensors_in((args, kwargs or {}))}
-        if not (made := tensors_in(result)):
-            return result
-        self.counts.update(given)
+        name, operands = getattr(function, "__name__", ""), tensors_in((args, kwargs or {}))
+        given, made = {id(each) for each in operands}, tensors_in(result)
+        if made or name in _READING:
+            self.counts.update(given)
         known = [self._sources[each] for each in given if each in self._sources]
-        if not known:
-            return result
-        name = getattr(function, "__name__", "")
-        if _PRODUCT.fullmatch(name):
-            for tensor, sources in known if len(known) < len(given) else ():
-                self.multiplied.update(map(id, sources))
-                if not any(_has_values_of(tensor, each) for each in sources):
-                    self.computed.update(map(id, sources))
-                axes = _find_channels(name.strip("_"), args, tensor)
-                wanted = [(tensor.shape[axis], tensor.stride(axis)) for axis in axes]
-                for each in sources if axes else ():
-                    pairs = enumerate(zip(each.shape, each.stride(), strict=True))
-                    self.channels[id(each)] = tuple(i for i, pair in pairs if pair in wanted)
-        elif len(known) == len(given):
+        if made and len(known) < len(given) and _PRODUCT.fullmatch(name):
+            self.last_product = made[0], name
+            del self.counts[id(made[0])]  # of a tensor that had this ``id`` before
+            dims = (kwargs or {}).get("dims", args[2] if len(args) > 2 else 2)
+            words = name.strip("_"), args[0] if args else None, dims
+            for weight, sources in known:
+                self._note(weight, sources, _find_channels(*words, operands, weight))
+        elif known and len(known) == len(given) and not _LAYER.fullmatch(name):
             sources = tuple({id(each): each for _, more in known for each in more}.values())
             self._sources.update({id(each): (each, sources) for each in made})
         return result
 
+    def _note(self, weight: Tensor, sources: Sequence[Tensor], axes: Sequence[int]) -> None:
+        self.multiplied.update(map(id, sources))
+        for each in sources if weight.dim() > 1 else ():
+            is_view = weight.untyped_storage().data_ptr() == each.untyped_storage().data_ptr()
+            after, before = (
+                [*zip(one.shape, one.stride(), strict=True)] if is_view else [*one.shape]
+                for one in (weight, each)
+            )
+            wanted = [after[axis] for axis in axes]
+            found = tuple(axis for axis, one in enumerate(before) if one in wanted)
+            if len(found) != len(axes) or not (is_view or _has_same_values(weight, each)):
+                self.computed.add(id(each))
+            self.channels[id(each)] = found
 
-def _find_channels(name: str, args: Sequence[Any], weight: Tensor) -> list[int]:
-    """Return the axes of a weight's output channels in a matrix product; none in another one."""
-    if name == "einsum" and isinstance(args[0], str) and "->" in args[0]:
-        given, made = args[0].replace(" ", "").split("->")
-        names, operands = given.split(","), tensors_in(args[1:])
-        index = next(i for i, each in enumerate(operands) if each is weight)
+
+def _has_same_values(a: Tensor, b: Tensor) -> bool:
+    ones, twos = (each.detach().flatten().sort().values for each in (a, b))
+    return torch.equal(ones, twos)
+
+
+def _find_channels(
+    name: str, form: Any, dims: Any, operands: Sequence[Tensor], weight: Tensor
+) -> list[int]:
+    """Return the axes of a weight's output channels in a product.
+
+    ``form`` is the equation of an einsum, and ``dims`` what a tensordot sums over.
+    """
+    index = next(i for i, each in enumerate(operands) if each is weight)
+    is_last = index == len(operands) - 1
+    if name == "einsum" and isinstance(form, str):
+        given, _, made = form.replace(" ", "").partition("->")
+        names = given.split(",")
+        if "->" not in form:
+            made = "".join(axis for axis in given if given.count(axis) == 1)
         others = "".join(names[:index] + names[index + 1 :])
         return [i for i, axis in enumerate(names[index]) if axis in made and axis not in others]
-    if weight.dim() < 2 or not name.endswith(("matmul", "mm")):
-        return []
-    last = args[0] if name == "rmatmul" else args[2 if "add" in name else 1]
-    return [weight.dim() - (1 if last is weight else 2)]
-
-
-def _has_values_of(tensor: Tensor, parameter: Tensor) -> bool:
-    if tensor.untyped_storage().data_ptr() == parameter.untyped_storage().data_ptr():
-        return True  # also a part of it
-    if tensor.numel() != parameter.numel():
-        return False
-    return torch.equal(*(each.detach().flatten().sort().values for each in (tensor, parameter)))
+    if name == "tensordot":
+        if not isinstance(dims, int):
+            return [axis for axis in range(weight.dim()) if axis not in dims[is_last]]
+        return [*range(dims, weight.dim())] if is_last else [*range(weight.dim() - dims)]
+    if name.endswith(("matmul", "mm", "mv")):
+        is_right = is_last if name != "rmatmul" else index == 0
+        return [weight.dim() - (1 if is_right else 2)]
+    return [1 if "transpose" in name else 0]
 
 
 def run_model(model: EagerModel, pixels: Tensor) -> object:
@@ -130,9 +151,11 @@ class Trial:
             if call.side == "output" and tensor.is_floating_point():
                 trial.speaking.add(path)
                 calls[path] += 1
-                if call.layer.is_leaf and id(tensor) not in made:  # an Identity passes one on
-                    made[id(tensor)] = (path, tensor)
-                    del trial.reads.counts[id(tensor)]  # of a tensor that had this ``id`` before
+                product, name = trial.reads.last_product
+                # The channels of a Linear are those of a norm only without tokens.
+                is_merging = "conv" in name or (tensor.dim() == 2 and name != "embedding")
+                if tensor is product and is_merging and not trial.reads.counts[id(tensor)]:
+                    made.setdefault(id(tensor), (path, tensor))  # an Identity passes one on
             elif id(tensor) in made and _is_fixed_norm(modules.get(path)):
                 pairs[id(tensor)] = call.layer
 
@@ -140,6 +163,7 @@ class Trial:
         layers = [*{each.module_path: each for each in every}.values()]
         with observe(module, layers, see, "both", called=trial.called), trial.reads:
             output = run_model(model, pixels)
+        trial.reads.counts.update(map(id, tensors_in(output)))
         for tensor, norm in pairs.items():
             path = made[tensor][0]
             # Nothing else reads or overwrites the tensor, and neither runs a second time.
@@ -210,7 +234,7 @@ def _find_weighted(module: nn.Module, trial: Trial) -> set[str]:
 
 def _is_fixed_norm(module: nn.Module | None) -> bool:
     if type(module).__name__ == "FrozenBatchNorm2d":  # of torchvision's detectors
-        return True
+        return hasattr(module, "eps")
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     if not isinstance(module, kinds):
         return False
@@ -227,7 +251,7 @@ def _find_reason(model: EagerModel, layer: LayerInfo, style: RoundingStyle, tria
     """Return why a layer cannot be rounded; "" if it can."""
     module = find_modules(model.runner.module).get(layer.module_path)
     if layer.module_path not in trial.called:
-        return model.runner.explain_uncalled(layer)
+        return model.runner.explain_uncalled(layer).replace("this input", "the first image")
     if module and any(not isinstance(e, Hook) for e in module._forward_hooks.values()):
         return "it has forward hooks of its own, which could change what is measured"
     if layer.module_path not in trial.speaking:

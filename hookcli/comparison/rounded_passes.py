@@ -15,6 +15,7 @@ from torch import Tensor
 from hookcli.comparison.answer import compare_answers
 from hookcli.comparison.rounded_layers import run_model
 from hookcli.comparison.side import to_array
+from hookcli.config import LARGEST_ROUNDED
 from hookcli.distance.metrics import measure_arrays
 from hookcli.errors import ForwardError, ModelError, RequestError
 from hookcli.hooks.change import Change, change
@@ -27,14 +28,15 @@ from hookcli.networks.modules import find_modules
 from hookcli.outside.parse import split_goal
 from hookcli.passes.call import has_rows, row_of
 from hookcli.passes.rounding import (
-    SCALED,
     Range,
     RoundedWeights,
     Rounding,
     Weights,
     list_weights,
     run_again,
+    using,
 )
+from hookcli.passes.unchanged import unchanged
 from hookcli.records.images import SkippedImage
 from hookcli.records.rows import AnswerLoss, SensitivityRow
 
@@ -142,7 +144,7 @@ class Passes:
 
     @property
     def has_scale(self) -> bool:
-        return self.style.to in SCALED
+        return self.style.to in LARGEST_ROUNDED
 
     def run_plain(self) -> None:
         def see(call: Call, tensor: Tensor) -> None:
@@ -198,32 +200,34 @@ class Passes:
 
     def _weights_of(self, layer: LayerInfo) -> RoundedWeights | None:
         modules = find_modules(self.model.runner.module)
-        module, norm = modules.get(layer.module_path), self.norms.get(layer.module_path)
+        module = modules.get(layer.module_path)
         if not (module and self._rounds("weights") and list_weights(module, self.weights)):
             return None
-        merged = None if norm is None else modules[norm.module_path]
-        return RoundedWeights(module, self.weights, self.rounding, merged)
+        norms = {modules[path]: modules[norm.module_path] for path, norm in self.norms.items()}
+        return RoundedWeights(module, self.weights, self.rounding, norms)
 
     @contextmanager
     def _rounding_alone(
         self, layer: LayerInfo, weights: RoundedWeights | None, error: _OwnError
     ) -> Iterator[None]:
         end, modules = self._end_of(layer), find_modules(self.model.runner.module)
-        given, unrounded = list[object](), list[object]()
+        own = [] if weights is None else weights.list_own()
+        unrounded = list[object]()  # outputs of the layer on what it is given, not rounded
 
         def start(call: Call, inputs: object) -> None:
-            if weights is not None and call.layer is layer:  # the module may overwrite them
-                given.append(map_tensors(inputs, lambda _, tensor: tensor.clone()))
+            if weights is not None and call.layer is layer:
+                given = map_tensors(inputs, lambda _, tensor: tensor.clone())  # may be overwritten
+                with using(own), unchanged(weights.module):
+                    unrounded.append(run_again(weights.module, given))
 
         def finish(call: Call, output: object) -> object:
             if output is None:  # the call raised
                 return None
             exact = rounded = output
+            if call.layer is layer and weights is not None:
+                exact = unrounded.pop()
             if call.layer is not layer:
                 exact = run_again(modules[end.module_path], unrounded.pop())
-            elif weights is not None:
-                with weights.used():
-                    rounded = run_again(weights.module, given.pop())
             if call.layer is not end:
                 unrounded.append(exact)
                 return rounded
@@ -235,14 +239,15 @@ class Passes:
                     error.add(one, two, own.layout_of(tuple(one.shape), self._size).channel_axis)
             return rounded
 
-        with watch(self.model.runner.module, [*dict.fromkeys((layer, end))], start, finish):
+        watched = watch(self.model.runner.module, [*dict.fromkeys((layer, end))], start, finish)
+        with using([] if weights is None else weights.list_rounded()), watched:
             yield
 
     @contextmanager
     def _rounding_all(self, layers: Sequence[LayerInfo]) -> Iterator[None]:
         with ExitStack() as stack:
             for weights in filter(None, map(self._weights_of, layers)):
-                stack.enter_context(weights.used())
+                stack.enter_context(using(weights.list_rounded()))
 
             def apply(call: Call | None, tensor: Tensor) -> Tensor:
                 assert call is not None  # noqa: S101  only a change of parameters has no call
@@ -290,7 +295,7 @@ class Passes:
         pairs = zip(self.outputs, [*outputs], strict=True)  # the pass ends before they are compared
         losses = [self._compare_one(*pair) for pair in pairs]
         return AnswerLoss(
-            _mean([each.agreement for each in losses if each.agreement is not None]),  # or no boxes
+            _mean([loss.agreement for loss in losses]),
             _mean([loss.divergence for loss in losses]),
             _mean([loss.rel_l2 for loss in losses]),
             all(loss.is_finite for loss in losses),

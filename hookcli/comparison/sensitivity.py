@@ -3,7 +3,7 @@
 A pass runs all images once. One pass runs the model as it is and finds the ranges of outputs, one
 pass for each layer rounds it alone, and one rounds all layers; each list of layers to leave alone
 takes a pass. Before, the first image goes through the model twice, to find what is called, and
-whether the model returns the same each time.
+whether the model returns the same each time. ``on_error=skip`` tries each image before.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def measure_sensitivity(
     check_memory(2 * trial.output_bytes * len(images.pixels))
     layers, uncalled = choose_layers(model, style, trial, all_weights=all_weights)
     if len(layers) == 1 and (style.keep, style.reach) != (None, None):
-        raise RequestError(f"{layers[0].label} is the only layer to round, so no list is needed")
+        what = f"{layers[0].label} is the only layer to round, so no list is needed"
+        raise RequestError(what, "leave out `keep` and `reach`")
     planned(len(layers), len(layers) + 2 + _count_trials(style, len(layers)))
     chosen = {layer.module_path for layer in layers}
     norms = {p: norm for p, norm in trial.norms.items() if norm.module_path not in chosen}
@@ -144,8 +145,8 @@ def _count_trials(style: RoundingStyle, layers: int) -> int:
 class _Search:
     """Finds the layers to leave alone; each list that is tried takes a pass.
 
-    A list begins with the most sensitive layers. Halving finds one that reaches the goal; then a
-    layer that it can do without leaves it, so that the list needs each of its layers.
+    A list begins with the most sensitive layers. Halving finds one that reaches the goal; then each
+    of its layers, the least sensitive first, leaves it if the others still reach the goal.
     """
 
     passes: Passes
@@ -179,7 +180,8 @@ class _Search:
 
     def _rate(self, kept: tuple[str, ...]) -> float:
         measure = name_measure(self.passes.style.reach)
-        return _rate(measure, getattr(self._try(kept), measure))
+        loss = self._try(kept)
+        return _rate(measure, getattr(loss, measure) if loss.is_finite else None)
 
     def _try(self, kept: tuple[str, ...]) -> AnswerLoss:
         if kept not in self.tried:

@@ -40,6 +40,7 @@ _OURS = __name__.partition(".")[0] + "."
 _NEUTRAL = sys.stdlib_module_names | {"torch", "numpy"}  # models and our hooks both call these
 # In these modules, hookcli runs the operators that a model calls: an error there is the model's.
 _NEUTRAL_OF_OURS = {
+    f"{_OURS}comparison.rounded_layers",
     *(f"{_OURS}hooks.{module}" for module in ("channel_trails", "operations", "register")),
     *(f"{_OURS}networks.{module}" for module in ("inputs", "without_compiler")),
     *(f"{_OURS}passes.{module}" for module in ("exported", "flops")),

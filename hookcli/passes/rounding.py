@@ -13,17 +13,19 @@ import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from hookcli.config import LARGEST_ROUNDED
 
-Format: TypeAlias = Literal["float16", "bfloat16", "int8", "float8_e4m3"]
-SCALED = {"int8": 127.0, "float8_e4m3": 448.0}  # the largest number of each format with a scale
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hookcli.config import RoundedTo
+
 Weights: TypeAlias = "Mapping[int, tuple[int, ...]]"  # axes of output channels, by ``id``
 _BINS = 4096
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -33,7 +35,7 @@ COMPUTED = "its weights are computed from others in each pass, as by weight_norm
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    to: Format
+    to: RoundedTo
     per_tensor: bool = False  # one scale for a whole weight, instead of one for each channel
 
     def round_weight(self, weight: Tensor, channels: tuple[int, ...]) -> Tensor:
@@ -44,9 +46,12 @@ class Rounding:
 
     def round(self, values: Tensor, largest: Tensor) -> Tensor:
         """Round values; ``largest`` is the magnitude that a format with a scale still reaches."""
-        if self.to not in SCALED:
+        if self.to not in LARGEST_ROUNDED:
             return values.to(getattr(torch, self.to)).to(values.dtype)
-        most, wide = SCALED[self.to], values if values.dtype == torch.float64 else values.float()
+        most, wide = (
+            LARGEST_ROUNDED[self.to],
+            values if values.dtype == torch.float64 else values.float(),
+        )
         scale = (largest.to(wide) / most).clamp(min=torch.finfo(wide.dtype).tiny)
         scaled = wide * (1 / scale)
         if self.to == "int8":
@@ -105,7 +110,7 @@ def list_weights(module: nn.Module, known: Weights) -> list[tuple[nn.Module, str
 def explain_computed(module: nn.Module) -> str:
     """Return why a module's weights cannot be rounded alone; "" if they can."""
     for owner in module.modules():
-        parts = [n for n in owner._parameters if n.endswith(_PARTS)]
+        parts = [n for n in owner._parameters.keys() if n.endswith(_PARTS)]  # noqa: SIM118  of TorchScript
         if is_parametrized(owner) or any(n[: n.rindex("_")] in vars(owner) for n in parts):
             return COMPUTED
     return ""
@@ -113,12 +118,12 @@ def explain_computed(module: nn.Module) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundedWeights:
-    """The weights of a module, and how they are rounded: merged with the BatchNorm that follows."""
+    """The weights of a module, and how they are rounded: merged with BatchNorms that follow."""
 
     module: nn.Module
     weights: Weights
     rounding: Rounding
-    norm: nn.Module | None = None
+    norms: Mapping[nn.Module, nn.Module] = field(default_factory=dict)  # by the layer before
 
     def list_merged(self) -> Iterator[tuple[nn.Module, str, Tensor, Tensor, tuple[int, ...]]]:
         """Yield each owner, name, weight, what the norm multiplies it by, and its channel axes.
@@ -129,12 +134,11 @@ class RoundedWeights:
             channels, seen = self.weights[id(weight)], weight.detach()
             if isinstance(owner, _TRANSPOSED):
                 channels, seen = (0, 2), seen.reshape(owner.groups, -1, *seen.shape[1:])
-            factor, norm = seen.new_ones(()), cast("Any", self.norm)
-            width = 0 if norm is None or owner is not self.module else len(norm.running_var)
+            factor, norm = seen.new_ones(()), cast("Any", self.norms.get(owner))
+            width = 0 if norm is None else len(norm.running_var)
             if width == math.prod(seen.shape[each] for each in channels):
                 gains = 1.0 if norm.weight is None else norm.weight.detach()
                 factor = gains * (norm.running_var + norm.eps).rsqrt()
-                factor = torch.where(factor == 0, 1, factor)
                 factor = factor.view([n if i in channels else 1 for i, n in enumerate(seen.shape)])
             yield owner, name, seen, factor.to(weight), channels
 
@@ -148,15 +152,26 @@ class RoundedWeights:
             size += float(merged.double().square().sum())
         return math.sqrt(apart / size) if size else None
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        with ExitStack() as stack, torch.no_grad():
-            for owner, name, weight, factor, channels in [*self.list_merged()]:
-                rounded = self.rounding.round_weight(weight * factor, channels) / factor
-                own = getattr(owner, name)
-                stack.callback(setattr, owner, name, own)
-                setattr(owner, name, nn.Parameter(rounded.view_as(own), requires_grad=False))
-            yield
+    def list_own(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
+        return [(o, n, getattr(o, n)) for o, n, _ in list_weights(self.module, self.weights)]
+
+    def list_rounded(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
+        made = list[tuple[nn.Module, str, nn.Parameter]]()
+        for owner, name, weight, factor, channels in self.list_merged():
+            rounded = self.rounding.round_weight(weight * factor, channels)
+            rounded = (rounded / torch.where(factor == 0, 1, factor)).view_as(getattr(owner, name))
+            made.append((owner, name, nn.Parameter(rounded, requires_grad=False)))
+        return made
+
+
+@contextmanager
+def using(parameters: Sequence[tuple[nn.Module, str, nn.Parameter]]) -> Iterator[None]:
+    """Let modules use other parameters, given with the module and the name."""
+    with ExitStack() as stack, torch.no_grad():
+        for owner, name, parameter in parameters:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, parameter)
+        yield
 
 
 def run_again(module: nn.Module, given: Any) -> object:

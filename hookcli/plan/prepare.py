@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hookcli.config import DEFAULTS, VariantRequest
+from hookcli.config import DEFAULTS, LARGEST_ROUNDED, VariantRequest
 from hookcli.errors import RequestError
 from hookcli.outside.files import full_name
 from hookcli.outside.urls import HELD
@@ -105,13 +105,16 @@ def prepare_sensitivity(config: SensitivityConfig) -> EagerModel:
     check_request(run)
     if style.keep is not None and style.reach is not None:
         raise RequestError("`keep` and `reach` are two ways to find a list", "choose one")
-    if style.to not in ("int8", "float8_e4m3") and (style.per_tensor or style.percentile):
-        option = "per_tensor" if style.per_tensor else "percentile"
-        raise RequestError(f"`{option}` is for formats with a scale, and {style.to} has none")
+    option = "per_tensor" if style.per_tensor else "percentile"
+    if style.to not in LARGEST_ROUNDED and (style.per_tensor or style.percentile):
+        what = f"`{option}` is for formats with a scale, and {style.to} has none"
+        raise RequestError(what, f"leave out `{option}`, or use `to='int8'`")
     if style.what == "weights" and style.percentile is not None:
-        raise RequestError("`percentile` is for outputs, and only weights are rounded")
+        what = "`percentile` is for outputs, and only weights are rounded"
+        raise RequestError(what, "leave out `percentile` or `round`")
     if style.what == "outputs" and style.per_tensor:
-        raise RequestError("`per_tensor` is for weights: outputs have one scale in any case")
+        what = "`per_tensor` is for weights: outputs have one scale in any case"
+        raise RequestError(what, "leave out `per_tensor`")
     if run.model.dtype == style.to:
         raise RequestError(f"the model runs in {style.to} already", "leave out `dtype`")
     found = find_images(run)

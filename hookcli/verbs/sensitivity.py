@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hookcli.config import RoundedRun, RoundingStyle, SensitivityConfig
+from hookcli.config import LARGEST_ROUNDED, RoundedRun, RoundingStyle, SensitivityConfig
 from hookcli.outside.flags import Flag
 from hookcli.records.command import command_words, repeatable
 from hookcli.records.rows import AnswerLoss, SensitivityRow
@@ -47,6 +47,7 @@ _MOST_NAMED = 8
 _UNREADABLE = {",", "'"}  # trtexec splits its list at each comma, and drops quotes
 _AUTOCAST = """\
 import torch
+from torch.utils._pytree import tree_map
 
 def widen(value):
     return value.float() if torch.is_tensor(value) and value.is_floating_point() else value
@@ -55,7 +56,7 @@ def keep_in_float32(module, device="cuda"):
     forward = module.forward
     def run(*args, **kwargs):
         with torch.autocast(device, enabled=False):
-            return forward(*map(widen, args), **{{k: widen(v) for k, v in kwargs.items()}})
+            return forward(*tree_map(widen, args), **tree_map(widen, kwargs))
     module.forward = run
 
 for name in {names}:
@@ -187,7 +188,7 @@ def _loss_text(loss: AnswerLoss) -> str:
 
 
 def _scheme_text(style: RoundingStyle) -> str:
-    if style.to not in ("int8", "float8_e4m3"):
+    if style.to not in LARGEST_ROUNDED:
         return "weights and outputs" if style.what == "both" else style.what
     p = style.percentile
     top = "largest magnitude" if p is None else f"percentile {p:g} of magnitudes"

@@ -95,6 +95,15 @@ def test_boxes_agree_if_they_overlap_and_have_one_class(a, b, share):
     assert (found.kind, found.share) == ("boxes", pytest.approx(share))
 
 
+def test_an_answer_without_classes_or_boxes_is_compared_by_its_numbers():
+    class Nothing(Segmentation):
+        def read(self, found, _categories, _sizes=()):
+            return [()] * len(found)
+
+    a = {"out": torch.ones(1, 2, 3, 3)}
+    assert compare_answers(model(Nothing()), a, a) == Answer("output", 1.0, 0.0)
+
+
 def test_another_output_is_compared_by_its_numbers():
     a, b = torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5])
     found = compare_answers(model(), a, b)

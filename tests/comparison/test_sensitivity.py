@@ -110,6 +110,116 @@ class SkipsACopy(Net):
         return self.fc(self.narrow((y + self.norm(y * 1)).relu()).mean((2, 3)))
 
 
+class Cuts(Net):
+    def forward(self, x):
+        y = self.wide(x)
+        y[:, :4] = 0
+        return self.fc(self.narrow(self.norm(y).relu()).mean((2, 3)))
+
+
+class Masks(Net):
+    def forward(self, x):
+        y = self.wide(x) * torch.tensor([0.0] * 4 + [1] * 4).view(8, 1, 1)
+        return self.fc(self.narrow(self.norm(y).relu()).mean((2, 3)))
+
+
+class Returns(Net):
+    def forward(self, x):
+        y = self.wide(x)
+        return self.norm(y), y
+
+
+class ReturnsACopy(Net):
+    def forward(self, x):
+        y = self.wide(x)
+        return self.norm(y * 1), y
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.wide, self.norm = nn.Linear(12, 12), nn.BatchNorm1d(12)
+        self.norm.running_var = torch.logspace(-2, 2, 12)
+
+    def forward(self, x):
+        return self.norm(self.wide(x[:, 0]))
+
+
+class TokensCopied(Tokens):
+    def forward(self, x):
+        return self.norm(self.wide(x[:, 0]) * 1)
+
+
+class Acts(Net):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)  # for the same weights as in Net
+        self.wide = Rectified(3, 8, 3, padding=1)
+
+
+class ActsApart(Net):
+    def forward(self, x):
+        y = self.wide(x).relu()
+        return self.fc(self.narrow(self.norm(y).relu()).mean((2, 3)))
+
+
+class Rectified(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(x).relu_()
+
+
+class Block(Net):
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Sequential(self.wide, self.norm)
+        del self.wide, self.norm
+
+    def forward(self, x):
+        return self.fc(self.narrow(self.block(x).relu()).mean((2, 3)))
+
+
+class Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell = Cell(12, 12)
+
+    def forward(self, x):
+        self.cell.state = x[:, 0, 0] * 0
+        for i in range(3):
+            y = self.cell(x[:, 0, i])
+        return y
+
+
+class Cell(nn.Linear):
+    def forward(self, x):
+        self.state = super().forward(x) + 0.9 * self.state
+        return self.state
+
+
+class Hands(Net):
+    def forward(self, x):
+        found = {"x": x}
+        self.wide(found)
+        return self.fc(self.narrow(self.norm(found["y"]).relu()).mean((2, 3)))
+
+    def __init__(self):
+        super().__init__()
+        self.wide = Into(3, 8, 3, padding=1)
+
+
+class Into(nn.Conv2d):
+    def forward(self, found):
+        found["y"] = super().forward(found["x"])
+        return found["y"] * 1
+
+
+class Fails(Net):
+    def forward(self, x):
+        return self.fc(self.wide(x).flatten(1))
+
+
 class Busy(Net):
     def forward(self, x):
         [each + 0 for each in [x + 0 for _ in range(50)]]  # whose ids are soon used again
@@ -155,14 +265,16 @@ class Kernels(nn.Module):
         self.grid = nn.Parameter(torch.randn(3, 12, 12))
         self.conv, self.head = Kernel(8, 3, 3, 3), Kernel(8, 5)
         self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(5, 5))
-        self.centred = Centred(5, 5)
+        self.centred, self.adapted = Centred(5, 5), Adapted(5, 5)
+        self.spectral = nn.utils.parametrizations.spectral_norm(nn.Linear(5, 5)).eval()
         self.last = nn.Parameter(torch.randn(5, 4))
         self.cell = nn.GRUCell(3, 4)
 
     def forward(self, x):
         state = self.cell(x.mean((2, 3)))
         x = self.conv(x + self.grid).mean((2, 3))
-        return self.centred(self.normed(self.head(x))) @ self.last + state
+        x = self.centred(self.normed(self.head(x)))
+        return self.spectral(self.adapted(x)) @ self.last + state
 
 
 class Kernel(nn.Module):
@@ -176,9 +288,33 @@ class Kernel(nn.Module):
         return nn.functional.conv2d(x, self.kernel.mT.contiguous())
 
 
+class Adapted(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.a, self.b = nn.Parameter(torch.randn(5, 2)), nn.Parameter(torch.randn(2, 5))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight + self.a @ self.b, self.bias)
+
+
 class Centred(nn.Linear):
     def forward(self, x):
         return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+
+WAYS = {
+    "w @ x": lambda x, w: (w @ x.T).T,
+    "x @ w.T": lambda x, w: x @ w.T,
+    "linear": nn.functional.linear,
+    "x @ w": lambda x, w: x @ w,
+    "matmul": lambda x, w: torch.matmul(x, other=w),
+    "addmm": lambda x, w: torch.addmm(x.new_zeros(6), x, w),
+    "einsum": lambda x, w: torch.einsum("bi, io -> bo", x, w),
+    "implicit": lambda x, w: torch.einsum("bi,io", x, w),
+    "tensordot": lambda x, w: torch.tensordot(x, w, dims=1),
+    "linear of a view": lambda x, w: nn.functional.linear(x, w.T),
+    "transposed": lambda x, w: nn.functional.conv_transpose1d(x[:, :, None], w[..., None])[..., 0],
+}
 
 
 class Matrices(nn.Module):
@@ -189,7 +325,7 @@ class Matrices(nn.Module):
         self.linear = nn.Linear(3, 6)
         self.linear.weight.data *= spread[:, None]
         self.kernels = nn.ModuleList(
-            Matrix(way, self.linear) for way in ("x @ w", "addmm", "w @ x", "x @ w.T", "einsum")
+            Matrix(way, self.linear) for way in WAYS
         )
 
     def forward(self, x):
@@ -201,18 +337,12 @@ class Matrix(nn.Module):
     def __init__(self, way, linear):
         super().__init__()
         weight = linear.weight.data
-        weight = weight if way in ("w @ x", "x @ w.T") else weight.mT
+        weight = weight if way in ("w @ x", "x @ w.T", "linear") else weight.mT
         self.kernel = nn.Parameter(weight.clone(memory_format=torch.contiguous_format))
         self.bias, self.way = nn.Parameter(linear.bias.data.clone()), way
 
     def forward(self, x):
-        if self.way == "addmm":
-            return torch.addmm(self.bias, x, self.kernel)
-        if self.way == "einsum":
-            return torch.einsum("bi, io -> bo", x, self.kernel) + self.bias
-        if self.way == "w @ x":
-            return (self.kernel @ x.T).T + self.bias
-        return x @ (self.kernel.T if ".T" in self.way else self.kernel) + self.bias
+        return WAYS[self.way](x, self.kernel) + self.bias
 
 
 class Encoder(nn.Module):
@@ -496,8 +626,8 @@ def test_any_weight_that_is_multiplied_makes_a_layer(run):
     found = sensitivity("Kernels")
     assert names(found) == {"conv", "head", "cell"}
     left = {each.layer.label: each.reason for each in found.result.uncalled}
-    assert {*left} == {"normed", "centred", "(model)"}
-    assert left["normed"] == left["centred"]
+    assert {*left} == {"normed", "centred", "adapted", "spectral", "(model)"}
+    assert left["normed"] == left["centred"] == left["adapted"] == left["spectral"]
     assert left["normed"].startswith("its weights are computed from others")
     assert left["(model)"].startswith("it uses a weight itself")
     assert names(sensitivity("Alone")) == {"(model)"}
@@ -527,7 +657,7 @@ def test_a_table_that_is_added_inside_a_layer_is_no_weight(nets):
 
 def test_a_weight_has_a_scale_for_each_output_channel_however_it_is_multiplied():
     found = sensitivity("Matrices", round="weights").rows
-    assert len(found) == 6
+    assert len(found) == 12
     first = found[0]
     for row in found:
         assert row.weight_rel_l2 == pytest.approx(first.weight_rel_l2, rel=1e-4)
@@ -603,16 +733,49 @@ def test_a_file_may_name_a_layer_by_another_of_its_paths(monkeypatch):
     assert (kept.modules, kept.nodes_to_exclude) == (("narrow", "fc"), ("a", "b", "c"))
 
 
-MERGED = [("PlusInPlace", "Plus"), ("Skips", "SkipsACopy"), ("Busy", "Net")]
+MERGED = [
+    ("PlusInPlace", "Plus"),
+    ("Skips", "SkipsACopy"),
+    ("Busy", "Net"),
+    ("Cuts", "Masks"),
+    ("Returns", "ReturnsACopy"),
+    ("Tokens", "TokensCopied"),
+]
 
 
 @pytest.mark.parametrize(("net", "twin"), MERGED)
 def test_a_batchnorm_is_merged_only_if_nothing_comes_between(net, twin):
     rows, others = (
-        {row.layer: (row.rel_l2, row.own_rel_l2) for row in sensitivity(each).rows}
+        {row.layer: (row.rel_l2, row.own_rel_l2) for row in sensitivity(each, per_tensor=True).rows}
         for each in (net, twin)
     )
     assert rows == {layer: pytest.approx(losses, rel=1e-3) for layer, losses in others.items()}
+
+
+def test_a_layer_that_does_more_than_to_convolve_is_not_merged():
+    one, two = (
+        sensitivity(each, round="weights", per_tensor=True) for each in ("Acts", "ActsApart")
+    )
+    losses = [
+        {row.layer: (row.rel_l2, row.weight_rel_l2) for row in each.rows} for each in (one, two)
+    ]
+    assert losses[0] == {layer: pytest.approx(loss, rel=1e-3) for layer, loss in losses[1].items()}
+
+
+def test_a_block_is_rounded_like_the_layer_inside_it():
+    words = {"per_tensor": True, "round": "weights"}
+    (block,) = sensitivity("Block", layers="block", **words).rows
+    (layer,) = sensitivity("Block", layers="block.0", **words).rows
+    assert block.rel_l2 == pytest.approx(layer.rel_l2, rel=1e-3)
+
+
+@pytest.mark.parametrize("net", ["Remembers", "Hands"])
+def test_a_layer_with_state_or_another_way_out_costs_the_same_alone_as_with_all(net):
+    layer = {"Remembers": "cell", "Hands": "wide"}[net]
+    found = sensitivity(net, layers=layer)
+    (row,) = found.rows
+    assert row.rel_l2 == pytest.approx(found.result.rounded.rel_l2, rel=1e-3)
+    assert 1e-4 < row.rel_l2 < 0.05
 
 
 def test_a_batchnorm_that_runs_twice_is_not_merged():
@@ -664,6 +827,7 @@ def test_a_percentile_clips_the_outputs():
         ("Random", "--to int8", 2, "the model returns something else each time"),
         ("Drops", "--to int8 --mode train", 2, "the model returns something else each time"),
         ("Grows", "--to int8", 2, "the outputs have other shapes when a layer is rounded"),
+        ("Fails", "--to int8", 4, "the model failed in fc (Linear)"),
         ("NotFinite", "--to int8", 4, "is not finite before anything is rounded"),
     ],
 )

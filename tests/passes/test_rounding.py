@@ -12,7 +12,14 @@ from torch.nn.utils import prune
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 from torch.nn.utils.parametrizations import weight_norm
 
-from hookcli.passes.rounding import Range, RoundedWeights, Rounding, explain_computed, run_again
+from hookcli.passes.rounding import (
+    Range,
+    RoundedWeights,
+    Rounding,
+    explain_computed,
+    run_again,
+    using,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +27,9 @@ def seeded():
     torch.manual_seed(0)
 
 
-def rounded(module, *words):
-    return RoundedWeights(module, {id(each): (0,) for each in module.parameters()}, *words)
+def rounded(module, rounding, norm=None):
+    weights = {id(each): (0,) for each in module.parameters()}
+    return RoundedWeights(module, weights, rounding, {} if norm is None else {module: norm})
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -103,9 +111,24 @@ def test_a_batchnorm_that_follows_is_merged_before_rounding():
     faked = torch.fake_quantize_per_tensor_affine(fused[0], step, 0, -127, 127)
     expected = torch.nn.functional.conv2d(pixels, faked, fused[1])
     exact = norm(conv(pixels))
-    with rounded(conv, rounding, norm).used():
+    with using(rounded(conv, rounding, norm).list_rounded()):
         torch.testing.assert_close(norm(conv(pixels)), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(norm(conv(pixels)), exact, rtol=0, atol=0)
+
+
+def test_a_channel_that_the_norm_multiplies_by_zero_sets_no_scale():
+    conv, norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4).eval()
+    norm.weight.data = torch.tensor([0.0, 0.01, 0.01, 0.01])
+    weights = rounded(conv, Rounding("int8", per_tensor=True), norm)
+    merged = conv.weight.detach() * (norm.weight.detach() * (1 + norm.eps) ** -0.5).view(4, 1, 1, 1)
+    faked = torch.fake_quantize_per_tensor_affine(
+        merged, float(merged.abs().max()) / 127, 0, -127, 127
+    )
+    assert weights.error() == pytest.approx(
+        float((faked - merged).norm() / merged.norm()), rel=1e-3
+    )
+    ((_, _, parameter),) = weights.list_rounded()
+    assert parameter[0].abs().max() == 0
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])
@@ -122,7 +145,7 @@ def test_a_transposed_convolution_has_a_scale_for_each_output_channel(groups):
         faked = torch.fake_quantize_per_tensor_affine(weight, step, 0, -127, 127)
         twin.weight[group, channel % own] = faked / gains[channel]
     expected = norm(twin(pixels))
-    with rounded(conv, Rounding("int8"), norm).used():
+    with using(rounded(conv, Rounding("int8"), norm).list_rounded()):
         torch.testing.assert_close(norm(conv(pixels)), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -130,7 +153,7 @@ def test_an_lstm_uses_its_rounded_weights_and_gets_its_own_back():
     lstm, values = nn.LSTM(3, 4), torch.randn(5, 2, 3)
     exact = lstm(values)[0]
     weights = rounded(lstm, Rounding("int8"))
-    with weights.used(), torch.no_grad():
+    with using(weights.list_rounded()), torch.no_grad():
         assert not torch.equal(lstm(values)[0], exact)
     assert torch.equal(lstm(values)[0], exact)
     assert 0 < weights.error() < 0.01
