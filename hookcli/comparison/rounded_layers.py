@@ -88,14 +88,10 @@ class _Reads(TorchFunctionMode):
             )
             wanted = [after[axis] for axis in axes]
             found = tuple(axis for axis, one in enumerate(before) if one in wanted)
-            if len(found) != len(axes) or not (is_view or _has_same_values(weight, each)):
+            values = [one.detach().flatten().sort().values for one in (weight, each)]
+            if len(found) != len(axes) or not (is_view or torch.equal(*values)):
                 self.computed.add(id(each))
             self.channels[id(each)] = found
-
-
-def _has_same_values(a: Tensor, b: Tensor) -> bool:
-    ones, twos = (each.detach().flatten().sort().values for each in (a, b))
-    return torch.equal(ones, twos)
 
 
 def _find_channels(
@@ -173,18 +169,14 @@ class Trial:
         with runner.unchanged():
             again = tensors_in(run_model(replace(model, runner=runner), pixels))
         if not all(map(_is_same, tensors_in(output), again)):
-            raise RequestError(
-                "the model returns something else each time, which would be ranked with the layers",
-                "`hookcli.compare` with `against=['repeat']` finds where it begins",
+            what = (
+                "the model returns something else each time, which would be ranked with the layers"
             )
-        named = {
-            id(each): (0,)
-            for part in modules.values()
-            for name, each in part._parameters.items()
-            if each is not None and _WEIGHT.fullmatch(name)
-        }
-        found = {each: trial.reads.channels.get(each, (0,)) for each in trial.reads.multiplied}
-        trial.weights = named | found
+            hint = "`hookcli.compare` with `against=['repeat']` finds where it begins"
+            raise RequestError(what, hint)
+        own = [(name.rpartition(".")[2], each) for name, each in module.named_parameters()]
+        trial.weights = {id(each): (0,) for name, each in own if _WEIGHT.fullmatch(name)}
+        trial.weights |= {e: trial.reads.channels.get(e, (0,)) for e in trial.reads.multiplied}
         trial.output_bytes = sum(each.nbytes for each in tensors_in(output))
         return trial
 
@@ -210,10 +202,8 @@ def choose_layers(
     chosen = [known[path] for path in wanted if not reasons[path]]
     if not chosen:
         what = next((f" in {known[p].label}: {why}" for p, why in reasons.items()), "")
-        raise RequestError(
-            f"there is nothing to round{what or ': no layer has a weight of two or more axes'}",
-            "`hookcli.layers(MODEL)` shows what runs",
-        )
+        what = f"there is nothing to round{what or ': no layer has a weight of two or more axes'}"
+        raise RequestError(what, "`hookcli.layers(MODEL)` shows what runs")
     _refuse_nested([layer.module_path for layer in chosen])
     return chosen, [Uncalled(known[path], why) for path, why in reasons.items() if why]
 
@@ -268,7 +258,5 @@ def _refuse_nested(paths: Sequence[str]) -> None:
     for path in paths:
         around = next((each for each in paths if path.startswith(f"{each}.") or not each), path)
         if around != path:
-            raise RequestError(
-                f"{path} is inside {around or 'the model'}: a layer would be rounded twice",
-                "choose one of them with `layers` and `exclude`",
-            )
+            what = f"{path} is inside {around or 'the model'}: a layer would be rounded twice"
+            raise RequestError(what, "choose one of them with `layers` and `exclude`")

@@ -142,13 +142,11 @@ class Passes:
     def rounding(self) -> Rounding:
         return Rounding(self.style.to, self.style.per_tensor)
 
-    @property
-    def has_scale(self) -> bool:
-        return self.style.to in LARGEST_ROUNDED
-
     def run_plain(self) -> None:
+        has_ranges = self._rounds("outputs") and self.style.to in LARGEST_ROUNDED
+
         def see(call: Call, tensor: Tensor) -> None:
-            if self._rounds("outputs") and self.has_scale and tensor.is_floating_point():
+            if has_ranges and tensor.is_floating_point():
                 key = _key_of(call)
                 self.ranges.setdefault(key, Range(self.style.percentile)).add(tensor)
 
@@ -212,6 +210,7 @@ class Passes:
     ) -> Iterator[None]:
         end, modules = self._end_of(layer), find_modules(self.model.runner.module)
         own = [] if weights is None else weights.list_own()
+        size = self.model.runner.size_of(self.images.pixels[0])
         unrounded = list[object]()  # outputs of the layer on what it is given, not rounded
 
         def start(call: Call, inputs: object) -> None:
@@ -233,10 +232,10 @@ class Passes:
                 return rounded
             rounded = map_tensors(rounded, partial(self._round_output, call))
             pairs = zip(named_tensors(exact), named_tensors(rounded), strict=False)
-            for key, one, two in ((key, one, two) for (key, one), (_, two) in pairs):
+            for (key, one), (_, two) in pairs:
                 if one.is_floating_point():
-                    own = replace(call, side="output", output_key=key)
-                    error.add(one, two, own.layout_of(tuple(one.shape), self._size).channel_axis)
+                    called = replace(call, side="output", output_key=key)
+                    error.add(one, two, called.layout_of(tuple(one.shape), size).channel_axis)
             return rounded
 
         watched = watch(self.model.runner.module, [*dict.fromkeys((layer, end))], start, finish)
@@ -264,16 +263,12 @@ class Passes:
         # A call that the model makes only now has the range of its other calls.
         others = [each for k, each in self.ranges.items() if (k[0], k[2]) == (own[0], own[2])]
         known = [self.ranges[own]] if own in self.ranges else others
-        if self.has_scale and not known:
+        if self.style.to in LARGEST_ROUNDED and not known:
             return tensor
         return self.rounding.round(tensor, torch.tensor(max([0.0, *(e.limit for e in known)])))
 
     def _rounds(self, what: str) -> bool:
         return self.style.what in (what, "both")
-
-    @property
-    def _size(self) -> tuple[int, int]:
-        return self.model.runner.size_of(self.images.pixels[0])
 
     def _run(self, around: Callable[[], AbstractContextManager[None]]) -> Iterator[object]:
         for batch in self.images.batches():
@@ -305,12 +300,10 @@ class Passes:
         answer = compare_answers(self.model.loaded, exact, rounded)
         share = None if answer is None or answer.kind == "output" else answer.share
         divergence = answer.distance if answer and answer.kind == "top class" else None
-        ones, twos = (tensors_in(each) for each in (exact, rounded))
         worst, is_finite = None, not list_not_finite(rounded)
-        if is_finite and [each.shape for each in ones] == [
-            each.shape for each in twos
-        ]:  # not other boxes
-            pairs = zip(map(to_array, ones), map(to_array, twos), strict=True)
+        ones, twos = ([*map(to_array, tensors_in(each))] for each in (exact, rounded))
+        if is_finite and [e.shape for e in ones] == [e.shape for e in twos]:  # not other boxes
+            pairs = zip(ones, twos, strict=True)
             worst = max((measure_arrays(*pair).rel_l2 for pair in pairs), default=None)
         return AnswerLoss(share, divergence, worst, is_finite)
 

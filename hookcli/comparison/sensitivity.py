@@ -88,10 +88,8 @@ def measure_sensitivity(
     rows = _rank([passes.measure(layer) for layer in layers], style.reach)
     rounded = passes.run_rounded(layers)
     if not any(value != 0 for value in (rounded.rel_l2, *(row.rel_l2 for row in rows))):
-        raise RequestError(
-            f"rounding to {style.to} changes no output: there is nothing to rank",
-            "is the model in this format already, or its output always the same?",
-        )
+        what = f"rounding to {style.to} changes no output: there is nothing to rank"
+        raise RequestError(what, "is the model in this format already, or its output constant?")
     kept = _Search(passes, tuple(row.layer for row in rows), {(): rounded}).find()
     return Sensitivity(
         model.loaded.info,
@@ -118,10 +116,8 @@ def _rank(rows: Sequence[SensitivityRow], goal: str | None) -> tuple[Sensitivity
     known = [each for each in rows if each.is_finite]
     by = [name for name in measures if all(getattr(each, name) is not None for each in known)]
     if not by:
-        raise RequestError(
-            "the outputs have other shapes when a layer is rounded, so no layer can be ranked",
-            "`hookcli.compare` shows which outputs",
-        )
+        what = "the outputs have other shapes when a layer is rounded, so no layer can be ranked"
+        raise RequestError(what, "`hookcli.compare` shows which outputs")
 
     def loss_of(row: SensitivityRow) -> list[float]:
         losses = (_rate(name, getattr(row, name)) for name in by)
