@@ -150,7 +150,7 @@ class Trial:
                 product, name = trial.reads.last_product
                 # The channels of a Linear are those of a norm only without tokens.
                 is_merging = "conv" in name or (tensor.dim() == 2 and name != "embedding")
-                if tensor is product and is_merging and not trial.reads.counts[id(tensor)]:
+                if tensor is product and is_merging:
                     made.setdefault(id(tensor), (path, tensor))  # an Identity passes one on
             elif id(tensor) in made and _is_fixed_norm(modules.get(path)):
                 pairs[id(tensor)] = call.layer

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import hookcli
+from hookcli.distance.answer import Answer
 
 NET = """
 import torch
@@ -222,7 +223,7 @@ class Fails(Net):
 
 class Busy(Net):
     def forward(self, x):
-        [each + 0 for each in [x + 0 for _ in range(50)]]  # whose ids are soon used again
+        [x := x + 0 for _ in range(50)]  # whose ids are soon used again
         return super().forward(x)
 
 
@@ -606,6 +607,14 @@ def test_an_overflow_of_float16_comes_first():
     first = found.rows[0]
     assert (first.rank, first.is_finite, first.rel_l2, first.divergence) == (1, False, None, None)
     assert "the output is not finite" in str(found)
+
+
+def test_a_list_whose_output_is_not_finite_reaches_no_goal(monkeypatch):
+    masks = lambda *_: Answer("masks", 1.0)  # noqa: E731
+    monkeypatch.setattr("hookcli.comparison.rounded_passes.compare_answers", masks)
+    kept = sensitivity("Big", to="float16", reach="agreement>=0.99").result.kept
+    assert kept.loss.is_finite
+    assert kept.modules
 
 
 def test_features_are_ranked_by_their_distance():
